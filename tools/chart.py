@@ -61,6 +61,7 @@ PARTS = (
     Part("priority-classes", "manifests/overlays/priority-classes", "priorityClasses"),
     Part("placeholders", "manifests/overlays/placeholders", "placeholders"),
     Part("metrics", "manifests/overlays/metrics", "metrics"),
+    Part("suspend", "manifests/overlays/suspend", "suspend"),
     Part("pod-monitor", "manifests/monitoring/pod-monitor.yaml", "monitoring.podMonitor"),
     Part("alerts", "manifests/monitoring/alerts.yaml", "monitoring.alerts"),
     Part("dashboard", "manifests/monitoring/dashboard.json", "monitoring.dashboard"),

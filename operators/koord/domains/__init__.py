@@ -29,6 +29,13 @@ DOMAINS: Final = (
         planning="koord.domains.gang:PLANNING",
         operators=("koord.operators.podgroup",),
     ),
+    # Before quotas, which charge a pod once the room that is held for it is free.
+    Domain(
+        "suspend",
+        planning="koord.domains.suspend:PLANNING",
+        settings={"suspend": "koord.domains.suspend_settings:SuspendSettings"},
+        start="koord.runtime.suspend:start",
+    ),
     Domain(
         "quota",
         resources=(

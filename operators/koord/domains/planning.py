@@ -34,6 +34,8 @@ class Planning:
     """The kinds that plans depend on."""
     make_plugins: Callable[[PlanOptions], Iterable[Plugin]] = lambda _: ()
     """Returns new plugins for one cluster state."""
+    more_kinds: Callable[[PlanOptions], tuple[AnyKind, ...]] = lambda _: ()
+    """Returns further kinds, which are read with some options only."""
     pod_reader: PodReader | None = None
     reads_pods: Callable[[PlanOptions], bool] = lambda _: True
     """Whether the reader is needed with some options."""

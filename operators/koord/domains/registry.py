@@ -11,7 +11,7 @@ from koord.core.engine.state import ClusterState
 from koord.domains import DOMAINS
 from koord.domains.domain import load
 from koord.domains.planning import Planning, PlanOptions
-from koord.kube.kind import PodReader, TranslatorOptions
+from koord.kube.kind import AnyKind, PodReader, TranslatorOptions
 from koord.kube.translate.pods import PodTranslator
 
 PLANNINGS: Final[tuple[Planning, ...]] = tuple(
@@ -29,6 +29,12 @@ def find_pod_readers(*values: object) -> tuple[PodReader, ...]:
         for planning in PLANNINGS
         if planning.pod_reader is not None and planning.reads_pods(options)
     )
+
+
+def find_more_kinds(*values: object) -> tuple[AnyKind, ...]:
+    """Return the kinds that are read with some options only; ``values`` are options."""
+    options = PlanOptions(*values)
+    return tuple(kind for planning in PLANNINGS for kind in planning.more_kinds(options))
 
 
 def make_plugins(*values: object, compat: bool = False) -> list[Plugin]:

@@ -25,7 +25,7 @@ from koord.domains import DOMAINS
 from koord.domains.domain import load
 from koord.domains.gang import POD_GROUPS
 from koord.domains.placement import PODS
-from koord.domains.registry import make_cluster_state, make_translator_options
+from koord.domains.registry import find_more_kinds, make_cluster_state, make_translator_options
 from koord.domains.reservation import RESERVATIONS
 from koord.isolation import FAILURES, Isolation
 from koord.kube.binder import Binder
@@ -126,7 +126,10 @@ class Parts:
         hooks = Hooks() if self.operators.isdisjoint({PLACEMENT, QUOTA}) else load_hooks()
         self.reader = ClusterReader(
             client,
-            kinds_of(operators),
+            (
+                *kinds_of(operators),
+                *(find_more_kinds(*plan_options) if PLACEMENT in self.operators else ()),
+            ),
             make_cluster_state(
                 *plan_options,
                 hooks,

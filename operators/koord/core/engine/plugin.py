@@ -309,6 +309,10 @@ class Plugin:
         """
         return units
 
+    def has_turn(self, pod: Pod) -> bool:  # noqa: ARG002 - for overriding
+        """Whether room is held for a pod because what it belongs to had its turn before it came."""
+        return False
+
     def queueing_hint(
         self,
         pending: Callable[[], Iterable[Unit]],  # noqa: ARG002 - for overriding

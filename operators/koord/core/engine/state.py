@@ -70,6 +70,7 @@ class ClusterState:
         self._pre_binding = overriding(self.plugins, "pre_bind")
         self._absorbing = overriding(self.plugins, "absorb")
         self._advancing = overriding(self.plugins, "advance")
+        self._giving_turns = overriding(self.plugins, "has_turn")
         self.sorter = _find_sorter(self.plugins)
         self._observed: dict[str, Pod] = {}
         self._uid_of: dict[str, str] = {}
@@ -133,6 +134,9 @@ class ClusterState:
         """Return when :meth:`advance` is to be called, at the latest; None for never."""
         dues = [plugin.next_due() for plugin in self.plugins]
         return min((due for due in dues if due is not None), default=None)
+
+    def has_turn(self, pod: Pod) -> bool:
+        return any(plugin.has_turn(pod) for plugin in self._giving_turns)
 
     def refresh(self) -> None:
         """Let every plugin absorb the changes; required before a cycle is opened."""

@@ -68,6 +68,12 @@ class StateView(Protocol):
     def plugin(self, kind: type[P]) -> P:
         """Return the plugin of a class; for what stands beside that plugin, not for others."""
 
+    def labels_of_namespace(self, namespace: str) -> Mapping[str, str]:
+        """Return the labels of a namespace."""
+
+    def has_turn(self, pod: Pod) -> bool:
+        """Whether room is held for a pod because what it belongs to had its turn before it came."""
+
     def is_complete(self, gang: GangKey) -> bool:
         """Whether a gang and all gangs of its group have their quorum."""
 

@@ -31,13 +31,14 @@ def has_had_turn(pod: Pod, view: StateView) -> bool:
 
 
 def has_started(unit: Unit, view: StateView) -> bool:
-    """Whether a unit has had its turn, and goes on."""
-    return unit.is_repair or any(
+    """Whether a unit has had its turn, and goes on: itself, or the Job that it belongs to."""
+    has_placed = any(
         pod.node and has_had_turn(pod, view)
         for demand in unit.demands
         if demand.placed
         for pod in view.gangs.members(demand.gang).values()
     )
+    return unit.is_repair or has_placed or all(map(view.has_turn, unit.pods))
 
 
 class StartedUnits:

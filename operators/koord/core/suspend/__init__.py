@@ -1,0 +1,1 @@
+"""Jobs that wait suspended, without pods, until all of their pods have room."""

@@ -1,0 +1,472 @@
+"""Joins suspended Jobs to the planner: they are planned by stand-ins, made from their templates.
+
+A Job that waits has one stand-in per pod. They are a gang of their own (``namespace/job/name``),
+planned like any other; what is written instead of bindings resumes the Job (``pre_bind``). From
+then on its stand-ins hold the room, for a minute. A pod of the Job that comes takes the room of one
+within the cycle in which it is placed, so nobody can come between; quotas are charged once.
+
+What holds room is told from the Job and its pods alone, so it is the same after a restart: see
+``_place``. Only the first Jobs of a line (namespace and quota) have stand-ins, whatever number
+waits: what a tenant submits costs others nothing.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from typing_extensions import override
+
+from koord.core.engine.cycle import Cycle
+from koord.core.engine.plugin import Plugin, Session
+from koord.core.engine.state_view import StateView
+from koord.core.model.gangs import GangMembership, GangSource, GangSpec
+from koord.core.model.plan import Assignment, ObjectWrite, Plan
+from koord.core.model.pods import Handling, Pod
+from koord.core.model.reasons import Reason
+from koord.core.suspend.lines import Line, Lines
+from koord.core.suspend.model import (
+    HOLD_SECONDS,
+    QueuedJob,
+    places_left,
+)
+from koord.core.suspend.reasons import BehindJobs, JobBackoff, JobNotPlannable, RoomHeld
+from koord.core.suspend.session import NAME, HandOverSession
+from koord.core.suspend.stand_ins import job_of, make_stand_ins
+from koord.core.suspend.writes import resume, write_held
+
+MODE: Final = "operators.koordinator.sh/admission"
+"""Annotation of a Job, or label of a namespace: what keeps its pods until they have room."""
+_SURE_SECONDS: Final = 10.0
+"""Whoever looks on for so long before the end of a minute has seen which pods came in it."""
+INDEX_LABEL: Final = "batch.kubernetes.io/job-completion-index"
+
+
+@dataclass(frozen=True, slots=True)
+class SuspendOptions:
+    """Whether Jobs are resumed."""
+
+    is_on: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Start:
+    """A Job that is about to be resumed: the stand-in whose write does it, and the record."""
+
+    writer: str
+    text: str
+
+
+def _no_signature(_uid: str, _text: str) -> str:
+    return ""
+
+
+def _no_priority(_view: StateView, _name: str) -> int:
+    return 0
+
+
+class JobAdmissions(Plugin):
+    """The suspended Jobs of a cluster, and those whose pods are about to come."""
+
+    name = NAME
+
+    def __init__(self, find_priority: Callable[[StateView, str], int] = _no_priority) -> None:
+        self.sign: Callable[[str, str], str] = _no_signature
+        """Signs records; whoever writes them sets it."""
+        self.jobs: dict[str, QueuedJob] = {}
+        self._find_priority = find_priority
+        self._labels: dict[str, str] = {}
+        """Namespace with Jobs -> what its label says."""
+        self._lines = Lines()
+        self._stand_ins: dict[str, dict[str, Pod]] = {}
+        """Job -> its stand-ins as they were made, by uid."""
+        self._declared: dict[str, tuple[object, ...]] = {}
+        self._pods: dict[str, set[str]] = {}
+        """Owner -> uids of its pods."""
+        self._owner_of: dict[str, str] = {}
+        self._holding: set[str] = set()
+        """Jobs that were resumed, and whose minute is not over."""
+        self._landed: dict[str, dict[str, str]] = {}
+        """Job with held room -> its pods that have come, and their nodes."""
+        self._pausing: dict[str, float] = {}
+        self._starting: dict[str, _Start] = {}
+        self._has_news = False
+        self._changed: set[str] = set()
+
+    # --- what comes in ---------------------------------------------------------------------------
+
+    def upsert(self, job: QueuedJob) -> None:
+        """Apply a Job as it is now."""
+        self._changed.add(job.uid)
+        self.jobs[job.uid] = job
+        self._labels.setdefault(job.namespace, self._label_of(job.namespace))
+        if job.is_suspended:
+            self._landed.pop(job.uid, None)
+        self._settle(job)
+
+    def remove(self, job: QueuedJob) -> None:
+        """Apply that a Job is gone."""
+        self._changed.add(job.uid)
+        if job.uid not in self.jobs:
+            return
+        self._leave_line(job.uid)
+        del self.jobs[job.uid]
+        self._drop(job.uid, self._stand_ins.get(job.uid, ()))
+        self._holding.discard(job.uid)
+        for kept in (self._landed, self._pausing, self._starting):
+            kept.pop(job.uid, None)
+
+    @override
+    def observe(self, before: Pod | None, pod: Pod) -> None:
+        owner = next((owner for owner in pod.owners if owner.is_controller), None)
+        if owner is None or before is not None:
+            return
+        self._owner_of[pod.uid] = owner.uid
+        self._pods.setdefault(owner.uid, set()).add(pod.uid)
+
+    @override
+    def forget(self, uid: str) -> None:
+        owner = self._owner_of.pop(uid, None)
+        pods = self._pods.get(owner or "")
+        if owner is not None and pods is not None:
+            pods.discard(uid)
+            if not pods:
+                del self._pods[owner]
+
+    @override
+    def advance(self, now: float) -> Collection[str]:
+        """See who may be tried again, whose pods have come, and whose minute is over."""
+        self._has_news = False
+        for namespace, label in list(self._labels.items()):
+            if self._label_of(namespace) != label:
+                self._labels[namespace] = self._label_of(namespace)
+                for job in [job for job in self.jobs.values() if job.namespace == namespace]:
+                    self._changed.add(job.uid)
+                    self._settle(job)
+        due = [uid for uid, until in self._pausing.items() if until <= now]
+        changed = {*due, *self._holding}
+        changed |= {uid for uid in self._declared if self._is_declared_otherwise(uid)}
+        before = {pod.node for uid in changed for pod in self._held_by(uid)}
+        self._changed.update(due)
+        for uid in sorted(changed):
+            self._settle(self.jobs[uid])
+        return before - {pod.node for uid in changed for pod in self._held_by(uid)}
+
+    @override
+    def next_due(self) -> float | None:
+        if self._has_news:
+            return self.view.now
+        held = (self.jobs[uid].held for uid in self._holding)
+        ends = [room.until for room in held if room is not None]
+        return min((*self._pausing.values(), *ends), default=None)
+
+    # --- what others ask -------------------------------------------------------------------------
+
+    def is_ours(self, job: QueuedJob) -> bool:
+        """Whether the operators resume a Job: it says so, or its namespace does."""
+        return (job.mode or self._labels.get(job.namespace, "")) == NAME and not job.is_over
+
+    def is_waiting(self, job: QueuedJob) -> bool:
+        """Whether a Job is to be resumed once it has room."""
+        return job.is_suspended and self.is_ours(job)
+
+    def was_resumed(self, job: QueuedJob) -> bool:
+        """Whether the operators resumed a Job, and have not seen yet what has come of it."""
+        return not job.is_suspended and not job.is_over and job.held is not None
+
+    def take_changed(self) -> set[str]:
+        """Return the Jobs that have changed since the last call, and those with held room."""
+        changed, self._changed = self._changed | self._holding, set()
+        return changed
+
+    def outcome_of(self, job: QueuedJob, now: float, since: float) -> bool | None:
+        """Return whether a Job that was resumed has started; None: that is not certain yet.
+
+        Whoever looks on only ``since`` a time after its minute does not know what came in between:
+        then a Job of which anything runs, or has ended, has started. So no Job is suspended for
+        pods that are lost later.
+        """
+        held = job.held
+        if held is None:
+            return None
+        landed = self.landed(job)
+        if landed >= min(held.count, job.size):
+            return True
+        if now < held.until:
+            return None
+        return landed > 0 and since > held.until - _SURE_SECONDS
+
+    def reason_for(self, job: QueuedJob) -> Reason | None:
+        """Return why a Job that waits has no stand-ins, or is resumed and has not started."""
+        if self.was_resumed(job) and job.held is not None:
+            return RoomHeld(self.landed(job), job.held.count, job.held.until)
+        if job.problem:
+            return JobNotPlannable(job.problem)
+        if job.uid in self._pausing:
+            count = 0 if job.failures is None else job.failures.count
+            return JobBackoff(count, self._pausing[job.uid])
+        return None if job.uid in self._stand_ins else BehindJobs()
+
+    def stand_ins_of(self, uid: str) -> list[Pod]:
+        """Return the stand-ins of a Job as they are planned, in order."""
+        pods = self.view.pods
+        return [pods[made] for made in self._stand_ins.get(uid, ()) if made in pods]
+
+    def landed(self, job: QueuedJob) -> int:
+        """Return how many pods of a Job that was resumed have come to nodes since."""
+        if job.held is None:
+            return 0
+        seen = self._see_landed(job)
+        on_nodes = sum(uid in self.view.pods for uid in seen)
+        return max(len(seen), on_nodes + max(0, job.ended - job.held.ended))
+
+    @override
+    def has_turn(self, pod: Pod) -> bool:
+        """Whether a pod is one of those for which a Job has had its turn."""
+        return self._owner_of.get(pod.uid, "") in self._holding
+
+    def choose(self, pod: Pod, taken: Collection[str]) -> Pod | None:
+        """Return the stand-in whose room a pod takes, of those that are not taken; None: none.
+
+        Two pods of one index are the same member: the later one waits for room like any other.
+        """
+        if not self.has_turn(pod) or pod.handling is Handling.STAND_IN:
+            return None
+        uid = self._owner_of[pod.uid]
+        if self._is_double(pod, uid):
+            return None
+        left = [made for made in self.stand_ins_of(uid) if made.uid not in taken and made.node]
+        return next((made for made in left if made.shape == pod.shape), left[0] if left else None)
+
+    # --- the planner -----------------------------------------------------------------------------
+
+    @override
+    def open(self, cycle: Cycle) -> "HandOverSession | None":
+        return HandOverSession(self, cycle) if self._stand_ins else None
+
+    @override
+    def note_plan(self, session: Session, plan: Plan) -> None:
+        """Take away the stand-ins of pods that have come; note where Jobs are to start."""
+        if not isinstance(session, HandOverSession):
+            raise TypeError(type(session).__name__)
+        starts: dict[str, list[Assignment]] = {}
+        for placement in plan.placements:
+            for assignment in placement.assignments:
+                taken = session.taken.get(assignment.pod.uid)
+                if taken is not None:
+                    self._drop(self._owner_of[assignment.pod.uid], (taken,))
+                elif assignment.pod.handling is Handling.STAND_IN:
+                    uid = job_of(assignment.pod)
+                    starts.setdefault(uid, []).append(assignment)
+        for uid, assignments in starts.items():
+            text = write_held(self.view.now, self.jobs[uid].ended, assignments)
+            self._starting[uid] = _Start(assignments[0].pod.uid, text)
+
+    @override
+    def pre_bind(self, assignment: Assignment) -> Iterable[ObjectWrite]:
+        pod = assignment.pod
+        uid = job_of(pod)
+        start = self._starting.get(uid) if pod.handling is Handling.STAND_IN else None
+        if start is not None and start.writer == pod.uid:
+            yield resume(self.jobs[uid], start.text, self.sign(uid, start.text))
+
+    # --- lines and stand-ins ---------------------------------------------------------------------
+
+    def _label_of(self, namespace: str) -> str:
+        return self.view.labels_of_namespace(namespace).get(MODE, "")
+
+    def _settle(self, job: QueuedJob) -> None:
+        """Give a Job the stand-ins that it is to have now."""
+        self._pausing.pop(job.uid, None)
+        if not self.is_waiting(job) or job.problem:
+            self._leave_line(job.uid)
+            self._place(job)
+        elif job.not_before > self.view.now:
+            self._pausing[job.uid] = job.not_before
+            self._leave_line(job.uid)
+            self._drop(job.uid, list(self._stand_ins.get(job.uid, ())))
+        else:
+            self._join_line(job)
+
+    def _place(self, job: QueuedJob) -> None:
+        """Hold the room of pods that have not come yet, until its time is over."""
+        held = job.held
+        if held is None or not self.was_resumed(job) or not held.is_open(self.view.now):
+            self._holding.discard(job.uid)
+            self._drop(job.uid, list(self._stand_ins.get(job.uid, ())))
+            return
+        self._holding.add(job.uid)
+        landed = self._see_landed(job)
+        count = held.count - self.landed(job)
+        there = self.stand_ins_of(job.uid)
+        surplus = [made for made in there if not made.node]
+        placed = [made for made in there if made.node]
+        surplus += placed[max(count, 0) :]
+        placed = placed[: max(count, 0)]
+        self._drop(job.uid, [made.uid for made in surplus])
+        nodes = Counter(made.node for made in placed)
+        missing: list[tuple[int, str]] = []
+        for number, node in places_left(held, landed.values(), count):
+            if nodes[node]:
+                nodes[node] -= 1
+            else:
+                missing.append((number, node))
+        if missing:
+            self._make_placed(job, missing[: count - len(placed)])
+
+    def _make_placed(self, job: QueuedJob, places: Sequence[tuple[int, str]]) -> None:
+        made = self._stand_ins.setdefault(job.uid, {})
+        free: dict[int, list[Pod]] = {}
+        for number, pod in self._make(job):
+            if pod.uid not in made:
+                free.setdefault(number, []).append(pod)
+        for number, node in places:
+            if free.get(number):
+                pod = replace(free[number].pop(0), node=node)
+                made[pod.uid] = pod
+                self.view.upsert_pod(pod)
+                self._has_news = True
+        if not made:
+            del self._stand_ins[job.uid]
+
+    def _join_line(self, job: QueuedJob) -> None:
+        self._holding.discard(job.uid)
+        before = self._lines.leave(job.uid)
+        line = self._lines.join(job, self._priority_of(job))
+        self._declared.pop(job.uid, None)
+        if before is not None and before != line:
+            self._refresh_line(before)
+        self._refresh_line(line)
+
+    def _leave_line(self, uid: str) -> None:
+        line = self._lines.leave(uid)
+        self._declared.pop(uid, None)
+        if line is not None:
+            self._refresh_line(line)
+
+    def _refresh_line(self, line: Line) -> None:
+        """Make the stand-ins of the first Jobs of a line, and take away those of others."""
+        chosen = self._lines.choose(line)
+        before = self._lines.plan(line, {uid: self.jobs[uid].gang for uid in chosen})
+        for uid in before - set(chosen):
+            if uid in self._lines:
+                self._drop(uid, self._waiting_of(uid))
+                self._declared.pop(uid, None)
+        for uid in chosen:
+            if uid not in self._declared:
+                self._declare(self.jobs[uid])
+
+    def _waiting_of(self, uid: str) -> list[str]:
+        """Return the stand-ins of a Job that have no node: what is being written is let be."""
+        there = self.stand_ins_of(uid)
+        return [] if any(made.node for made in there) else [made.uid for made in there]
+
+    def _declare(self, job: QueuedJob) -> None:
+        """Make the stand-ins of a Job that waits, as a gang."""
+        self._declared[job.uid] = self._terms_of(job)
+        pods = {pod.uid: pod for _, pod in self._make(job)}
+        before = self._stand_ins.get(job.uid, {})
+        if before == pods:
+            return
+        self._drop(job.uid, before.keys() - pods.keys())
+        self._stand_ins[job.uid] = pods
+        for uid, pod in pods.items():
+            if before.get(uid) != pod:
+                self.view.upsert_pod(pod)
+        self._has_news = True
+
+    def _make(self, job: QueuedJob) -> Iterator[tuple[int, Pod]]:
+        priorities = [
+            self._find_priority(self.view, members.priority_class) for members in job.sets
+        ]
+        return make_stand_ins(job, self._membership_of(job), priorities)
+
+    def _priority_of(self, job: QueuedJob) -> int:
+        return self._find_priority(self.view, job.sets[0].priority_class)
+
+    def _drop(self, job: str, uids: Iterable[str]) -> None:
+        made = self._stand_ins.get(job)
+        if made is None:
+            return
+        for uid in list(uids):
+            if made.pop(uid, None) is not None:
+                self.view.remove_pod(uid)
+                self._has_news = True
+        if not made:
+            del self._stand_ins[job]
+
+    def _held_by(self, uid: str) -> list[Pod]:
+        return [pod for pod in self.stand_ins_of(uid) if pod.node]
+
+    # --- gangs -----------------------------------------------------------------------------------
+
+    def _terms_of(self, job: QueuedJob) -> tuple[object, ...]:
+        """Return what the gang of its stand-ins depends on besides the Job."""
+        if not job.gang:
+            return (self._priority_of(job),)
+        alive = sum(member.is_alive for member in self.view.gangs.members(job.gang).values())
+        return (self._priority_of(job), self.view.gangs.spec(job.gang), alive, self._peers_of(job))
+
+    def _is_declared_otherwise(self, uid: str) -> bool:
+        return self._declared[uid] != self._terms_of(self.jobs[uid])
+
+    def _peers_of(self, job: QueuedJob) -> tuple[str, ...]:
+        """Return the Jobs that wait and name the same gang, this one included, as gangs."""
+        peers = (self.jobs[uid].key for uid in self._lines.planned_with(job.gang))
+        return tuple(sorted({job.key, *peers}))
+
+    def _membership_of(self, job: QueuedJob) -> GangMembership:
+        """Return the gang of its stand-ins: with the settings of the gang that its pods name.
+
+        Jobs that name one gang start together. While they are fewer pods than it needs, the first
+        of them lacks members.
+        """
+        own = job.sets[0].template.gang
+        spec = None
+        if own is not None:
+            spec = self.view.gangs.spec(own.key) or own.declared
+        peers = self._peers_of(job)
+        lacking = 0
+        if spec is not None and peers[0] == job.key:
+            alive = sum(member.is_alive for member in self.view.gangs.members(job.gang).values())
+            waiting = sum(self.jobs[uid].size for uid in self._lines.planned_with(job.gang))
+            lacking = max(0, spec.min_member - alive - max(waiting, job.size))
+        declared = GangSpec(
+            key=job.key,
+            min_member=job.size + lacking,
+            total=job.size + lacking,
+            group=peers,
+            source=GangSource.ANNOTATION,
+            topology=None if spec is None else spec.topology,
+            keeps_room=False,
+            is_held=job.is_kept or (spec is not None and spec.is_held),
+        )
+        return GangMembership(job.key, GangSource.ANNOTATION, declared)
+
+    # --- pods that come --------------------------------------------------------------------------
+
+    def _see_landed(self, job: QueuedJob) -> dict[str, str]:
+        """Return the pods of this run that have come to nodes, with those that are gone again."""
+        since = 0.0 if job.held is None else job.held.at - HOLD_SECONDS / 2
+        landed, pods = self._landed.setdefault(job.uid, {}), self.view.pods
+        for uid in self._pods.get(job.uid, ()):
+            pod = pods.get(uid)
+            is_of_this_run = pod is not None and (pod.is_alive or pod.created >= since)
+            if pod is not None and pod.node and is_of_this_run and not pod.is_terminating:
+                landed[uid] = pod.node
+            elif pod is not None and not pod.node:
+                landed.pop(uid, None)  # its binding has failed
+        return landed
+
+    def _is_double(self, pod: Pod, owner: str) -> bool:
+        index = pod.profile.labels.get(INDEX_LABEL)
+        if index is None:
+            return False
+        siblings = (self.view.pods.get(uid) for uid in self._pods.get(owner, ()) if uid != pod.uid)
+        return any(
+            other is not None
+            and other.profile.labels.get(INDEX_LABEL) == index
+            and other.is_alive
+            and (other.node or (other.created, other.uid) < (pod.created, pod.uid))
+            for other in siblings
+        )

@@ -1,0 +1,42 @@
+"""The pods that stand for those of a Job that does not make them yet."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from koord.core.model.gangs import GangMembership
+from koord.core.model.pods import Handling, Pod
+from koord.core.suspend.model import MOST_PODS, QueuedJob
+
+
+def make_stand_ins(
+    job: QueuedJob, gang: GangMembership, priorities: Sequence[int]
+) -> Iterator[tuple[int, Pod]]:
+    """Yield one pod for each that a Job makes, with the number of its set of members.
+
+    ``priorities`` are those of the sets. Nobody is evicted for them, and there is nothing to evict.
+    """
+    number = 0
+    for at, member_set in enumerate(job.sets):
+        template = replace(
+            member_set.template,
+            namespace=job.namespace,
+            handling=Handling.STAND_IN,
+            gang=gang,
+            priority=priorities[at],
+            created=job.created,
+            node="",
+            is_gated=False,
+            never_preempts=True,
+            is_protected=True,
+            owners=(),
+        )
+        # Whoever is resumed may change how many pods it makes: what is held does not grow.
+        for _ in range(min(member_set.count, MOST_PODS)):
+            uid, name = f"{job.uid}/{at}/{number}", f"{job.title}-{number}"
+            yield at, replace(template, uid=uid, name=name)
+            number += 1
+
+
+def job_of(stand_in: Pod) -> str:
+    """Return the uid of the Job that a stand-in is made for."""
+    return stand_in.uid.partition("/")[0]

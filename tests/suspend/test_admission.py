@@ -1,0 +1,236 @@
+"""Suspended Jobs in the planner: they wait without pods, are resumed whole, and keep their room."""
+
+from __future__ import annotations
+
+import pytest
+from tests.builders import make_node, make_pod, make_pod_group, make_quota
+from tests.suspend.jobs import JobCluster, make_job, make_job_cluster
+
+from koord.api.keys import operators
+from koord.core.model.constraints import PodLabels
+from koord.core.suspend import plugin
+from koord.core.suspend.lines import MOST_IN_LINE
+
+GPU = "nvidia.com/gpu"
+
+
+def test_job_without_room_for_all_of_its_pods_stays_suspended() -> None:
+    jobs = make_job_cluster(gpus=3)
+    jobs.submit(make_job("train", 4))
+    assert jobs.start() == []
+    assert jobs.waiting == [f"job/train-{at}" for at in range(4)]
+    assert jobs.cluster.reason().is_capacity
+    assert jobs.job("train")["spec"]["suspend"] is True
+
+
+def test_job_is_resumed_and_its_pods_take_its_room() -> None:
+    jobs = make_job_cluster(gpus=4)
+    jobs.submit(make_job("train", 4))
+    assert jobs.start() == ["default/job/train"]
+    assert jobs.job("train")["spec"]["suspend"] is False
+    jobs.see("train")
+    assert jobs.held == ["n0"] * 4
+    jobs.cluster.pods(make_pod("thief").gpu(1).created(0))
+    assert jobs.tick() == []
+    jobs.cluster.pods(*jobs.pods_of("train", 4))
+    assert jobs.tick() == [f"train-{at}-x0" for at in range(4)]
+    assert (jobs.held, jobs.waiting) == ([], [])
+
+
+def test_room_is_kept_while_pods_come_one_by_one() -> None:
+    jobs = make_job_cluster(gpus=4)
+    jobs.submit(make_job("train", 4))
+    jobs.start()
+    jobs.see("train")
+    jobs.cluster.pods(make_pod("thief").gpu(1).created(0))
+    for at, pod in enumerate(jobs.pods_of("train", 4)):
+        jobs.cluster.pods(pod)
+        assert jobs.tick() == [pod.name]
+        assert len(jobs.held) == 3 - at
+
+
+def test_quota_is_charged_once() -> None:
+    jobs = make_job_cluster(gpus=8)
+    jobs.cluster.quotas(make_quota("team", max={GPU: 4, "cpu": 99}))
+    quota = {"quota.scheduling.koordinator.sh/name": "team"}
+    jobs.submit(make_job("train", 4, labels=quota), make_job("next", 1, labels=quota, created=9))
+    assert jobs.start() == ["default/job/train"]
+    jobs.see("train")
+    jobs.cluster.pods(*jobs.pods_of("train", 4, quota="team"))
+    assert len(jobs.tick()) == 4
+    assert jobs.waiting == ["job/next-0"]
+
+
+def test_limit_of_running_units_does_not_refuse_pods_whose_job_had_its_turn() -> None:
+    jobs = make_job_cluster(gpus=8)
+    jobs.cluster.quotas(make_quota("team", max={GPU: 8, "cpu": 99}, queue={"max_running": 1}))
+    quota = {"quota.scheduling.koordinator.sh/name": "team"}
+    jobs.submit(make_job("train", 2, labels=quota), make_job("next", 1, labels=quota, created=9))
+    assert jobs.start() == ["default/job/train"]
+    jobs.see("train")
+    jobs.cluster.pods(*jobs.pods_of("train", 2, quota="team"))
+    assert len(jobs.tick()) == 2
+    assert jobs.waiting == ["job/next-0"]
+
+
+def test_room_goes_after_a_minute_without_pods() -> None:
+    jobs = make_job_cluster(gpus=4)
+    jobs.submit(make_job("train", 4))
+    jobs.start()
+    jobs.see("train")
+    jobs.cluster.pods(make_pod("other").gpu(4))
+    jobs.wait(59)
+    assert jobs.tick() == []
+    jobs.wait(1)
+    assert jobs.tick() == ["other"]
+
+
+def test_held_room_is_the_same_after_a_restart() -> None:
+    jobs = make_job_cluster(nodes=2, gpus=2)
+    jobs.submit(make_job("train", 4))
+    jobs.start()
+    again = JobCluster(make_job_cluster(nodes=2, gpus=2).cluster, jobs.store, jobs.now + 5)
+    again.see("train")
+    assert again.held == ["n0", "n0", "n1", "n1"]
+    first, *others = again.pods_of("train", 4)
+    again.cluster.pods(first)
+    assert again.tick() == [first.name]
+    assert len(again.held) == 3
+    again.cluster.pods(*others)
+    assert len(again.tick()) == 3
+
+
+def test_room_that_somebody_else_records_counts_for_nothing() -> None:
+    forged = {
+        operators.HELD_ROOM: '{"at":1800000000,"ended":0,"nodes":[{"n0":4}]}',
+        operators.HELD_ROOM_SIGNATURE: "x.y",
+    }
+    jobs = make_job_cluster(gpus=4)
+    jobs.submit(make_job("train", 4, annotations=forged, suspend=False))
+    assert jobs.held == []
+
+
+def test_record_of_another_job_counts_for_nothing() -> None:
+    jobs = make_job_cluster(gpus=8)
+    jobs.submit(make_job("train", 4))
+    jobs.start()
+    annotations = jobs.job("train")["metadata"]["annotations"]
+    jobs.submit(make_job("copy", 4, annotations=annotations, suspend=False))
+    assert jobs.held == ["n0"] * 4
+
+
+def test_job_that_changed_since_it_was_planned_is_not_resumed() -> None:
+    jobs = make_job_cluster(gpus=4)
+    jobs.submit(make_job("train", 4))
+    jobs.job("train")["metadata"]["generation"] = 2
+    jobs.job("train")["spec"]["parallelism"] = 400
+    assert jobs.start() == []
+    assert jobs.job("train")["spec"]["suspend"] is True
+    assert jobs.held == []
+
+
+def test_more_pods_than_were_planned_get_no_room_of_others() -> None:
+    jobs = make_job_cluster(gpus=4)
+    jobs.submit(make_job("train", 2))
+    jobs.start()
+    jobs.job("train")["spec"] |= {"parallelism": 2_000_000_000, "completions": None}
+    jobs.see("train")
+    jobs.cluster.pods(make_pod("other").gpu(2).created(0), *jobs.pods_of("train", 6))
+    assert jobs.tick() == ["other", "train-0-x0", "train-1-x0"]
+
+
+def test_two_pods_of_one_index_take_room_once() -> None:
+    jobs = make_job_cluster(gpus=3)
+    jobs.submit(make_job("train", 2))
+    jobs.start()
+    jobs.see("train")
+    index = PodLabels("default", {plugin.INDEX_LABEL: "0"})
+    for of in range(2):
+        jobs.cluster.pods(*jobs.pods_of("train", 1, of=of, profile=index))
+    jobs.cluster.pods(make_pod("other").gpu(1).created(0))
+    assert jobs.tick() == ["other", "train-0-x0"]
+    assert jobs.held == ["n0"]
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        make_job("train", 4, asks=False),
+        make_job("train", 4, annotations={operators.ADMISSION: "gates"}),
+        make_job("train", 4, managedBy="kueue.x-k8s.io/multikueue"),
+        make_job("train", 4, annotations={"kueue.x-k8s.io/queue-name": "q"}),
+        make_job("train", 0),
+        make_job("train", 20_000),
+        make_job("train", 4, template={"spec": {}}),
+    ],
+)
+def test_jobs_of_others_are_left_alone(job) -> None:
+    jobs = make_job_cluster(gpus=4)
+    jobs.label("default", **{operators.ADMISSION: "x"})
+    jobs.submit(job)
+    assert (jobs.start(), jobs.waiting, jobs.store.patches) == ([], [], 0)
+
+
+def test_jobs_of_a_namespace_that_asks_for_it_are_resumed() -> None:
+    jobs = make_job_cluster(gpus=4)
+    jobs.submit(make_job("train", 4, asks=False))
+    assert jobs.start() == []
+    jobs.label("default", **{operators.ADMISSION: "suspend"})
+    assert jobs.start() == ["default/job/train"]
+
+
+def test_held_back_job_waits() -> None:
+    jobs = make_job_cluster(gpus=4)
+    jobs.submit(make_job("train", 4, annotations={operators.QUEUE_HOLD: "true"}))
+    assert jobs.start() == []
+    assert jobs.cluster.reason().code == "Held"
+    del jobs.job("train")["metadata"]["annotations"][operators.QUEUE_HOLD]
+    jobs.see("train")
+    assert jobs.start() == ["default/job/train"]
+
+
+def test_jobs_of_one_gang_start_together() -> None:
+    jobs = make_job_cluster(gpus=4)
+    jobs.cluster.pod_groups(make_pod_group("default/gang", 4))
+    gang = {"pod-group.scheduling.sigs.k8s.io": "gang"}
+    jobs.submit(make_job("master", 1, labels=gang))
+    assert jobs.start() == []
+    jobs.submit(make_job("worker", 3, labels=gang))
+    assert jobs.start() == ["default/job/master", "default/job/worker"]
+
+
+def test_only_the_first_jobs_of_a_line_are_planned() -> None:
+    jobs = make_job_cluster(gpus=4)
+    for at in range(50):
+        jobs.submit(make_job(f"big-{at}", MOST_IN_LINE // 4, created=at))
+    assert len(jobs.waiting) == MOST_IN_LINE
+    jobs.submit(make_job("elsewhere", 1, namespace="other", created=99))
+    assert jobs.start() == ["other/job/elsewhere"]
+    jobs.plugin.remove(jobs.see("big-0"))
+    assert len(jobs.waiting) == MOST_IN_LINE
+    assert "job/big-4-0" in jobs.waiting
+
+
+def test_job_whose_owner_suspends_it_again_waits_for_the_rest_of_the_minute() -> None:
+    jobs = make_job_cluster(gpus=4)
+    jobs.submit(make_job("train", 4))
+    jobs.start()
+    jobs.see("train")
+    jobs.job("train")["spec"]["suspend"] = True
+    jobs.see("train")
+    assert (jobs.held, jobs.waiting, jobs.start()) == ([], [], [])
+    jobs.wait(60)
+    assert jobs.start() == ["default/job/train"]
+    jobs.see("train")
+    assert jobs.held == ["n0"] * 4
+
+
+def test_room_on_a_node_that_is_gone_is_not_held_elsewhere() -> None:
+    jobs = make_job_cluster(nodes=2, gpus=2)
+    jobs.submit(make_job("train", 4))
+    jobs.start()
+    jobs.see("train")
+    jobs.cluster.state.remove_node("n1")
+    jobs.cluster.nodes(make_node("n2").gpu(1))
+    jobs.cluster.pods(*jobs.pods_of("train", 4))
+    assert len(jobs.tick()) == 3
