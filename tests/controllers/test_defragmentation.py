@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +26,8 @@ from koord.kube.translate.defrag import translate_settings
 
 if TYPE_CHECKING:
     from tests.cluster import FakeCluster
+
+    from koord.core.engine.state import ClusterState
 
 NOW = 1_000_000.0
 
@@ -73,7 +77,13 @@ class Rounds:
             self,  # type: ignore[arg-type]
             self.orders,  # type: ignore[arg-type]
             lambda: self.now,
+            lambda: self.make_state,
         )
+
+    def make_state(self) -> ClusterState:
+        """Make what a round plans with; not in the thread of the event loop."""
+        assert threading.current_thread() is not threading.main_thread()
+        return self.cluster.state
 
     async def list_budgets(self) -> tuple[Budget, ...]:
         return self.budgets
@@ -133,6 +143,29 @@ async def test_jobs_are_ordered_only_for_places_that_are_free_and_the_rest_is_pl
     await rounds.update(after=300)
     assert rounds.status["plans"] == []
     assert rounds.status["moves"] == 2
+
+
+async def test_the_loop_goes_on_while_moves_are_searched_and_what_is_outdated_orders_nothing() -> (
+    None
+):
+    rounds, is_released = Rounds(fragmented(), shapes=["8"], mode="Migrate"), threading.Event()
+
+    def make_state() -> ClusterState:
+        assert is_released.wait(30)
+        return rounds.cluster.state
+
+    rounds.controller.take_snapshot = lambda: make_state
+    round_of_search = asyncio.create_task(rounds.update())
+    await asyncio.sleep(0.01)
+    assert not round_of_search.done()
+    rounds.cluster.state.plugin(DefragPolicies).upsert(make_policy(shapes=["8"], mode="Advise"))
+    is_released.set()
+    await round_of_search
+    assert rounds.moved == []
+    rounds.start()
+    rounds.cluster.state.plugin(DefragPolicies).upsert(make_policy(shapes=["8"], mode="Migrate"))
+    await rounds.update()
+    assert rounds.moved == [("b", "n2")]
 
 
 async def test_a_gang_moves_as_a_set_of_jobs() -> None:

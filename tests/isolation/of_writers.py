@@ -22,6 +22,7 @@ from koord.core.engine.state import ClusterState
 from koord.core.eviction.model import EvictionPlan
 from koord.core.plugins.nominations import Nomination
 from koord.domains.placement import PODS
+from koord.domains.registry import make_cluster_state
 from koord.kube import plan_keys
 from koord.kube.events import EventRecorder, EventType
 from koord.kube.objects import ObjectRef
@@ -34,6 +35,7 @@ from koord.runtime.app import keep_running
 from koord.runtime.cluster import ClusterReader
 from koord.runtime.collectors import SeriesCollector
 from koord.runtime.metrics import Metrics
+from koord.runtime.snapshot import ClusterSnapshot
 
 
 @play("status")
@@ -78,7 +80,7 @@ def inputs(_: Patch) -> list[str]:
 @play("changes")
 def observed_changes(patch: Patch) -> list[str]:
     state = make_cluster().state
-    reader = ClusterReader(cast("Any", None), (), state, cast("Any", None))
+    reader = ClusterReader(cast("Any", None), (), lambda: state, cast("Any", None))
     refresh = ClusterState._refresh
 
     def fail(self: ClusterState, uid: str) -> None:
@@ -88,6 +90,21 @@ def observed_changes(patch: Patch) -> list[str]:
 
     patch.setattr(ClusterState, "_refresh", fail)
     reader.apply(PODS, [Added(make_pod(name).build()) for name in NAMES])
+    return sorted(pod.name for pod in state.pods.values())
+
+
+@play("snapshots")
+def values_of_a_snapshot(patch: Patch) -> list[str]:
+    refresh = ClusterState._refresh
+
+    def fail(self: ClusterState, uid: str) -> None:
+        refresh(self, uid)
+        if is_bad(uid):
+            raise ZeroDivisionError
+
+    patch.setattr(ClusterState, "_refresh", fail)
+    pods = tuple(make_pod(name).build() for name in NAMES)
+    state = ClusterSnapshot(make_cluster_state, {PODS: pods}, {}, (), 0.0).build()
     return sorted(pod.name for pod in state.pods.values())
 
 

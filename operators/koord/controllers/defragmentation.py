@@ -6,9 +6,9 @@ with what has become of them. What is the same for all policies stands in ``roun
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from threading import Event
 from typing import Any, ClassVar, Final
 
 from typing_extensions import override
@@ -27,42 +27,30 @@ from koord.core.defrag.policy import (
     DefragPolicies,
     DefragPolicy,
     DefragSettings,
-    exempt_ordered,
     find_first_steps,
 )
-from koord.core.defrag.search import DefragOptions, plan_moves
-from koord.core.defrag.shapes import ShapeCount, count_shapes, make_shape_unit
-from koord.core.engine.queue import find_pending
-from koord.core.engine.scoring import Scoring
-from koord.core.eviction.model import Exempt
-from koord.core.eviction.preemption import name_of
-from koord.core.eviction.search import PreemptionContext
-from koord.core.migration.model import MigrationOptions
-from koord.core.model.plan import Unit
+from koord.core.defrag.round import (
+    DefragFinding,
+    DefragFindings,
+    DefragQuestion,
+    DefragSubject,
+    search_round,
+)
+from koord.core.defrag.search import DefragOptions
+from koord.core.defrag.shapes import ShapeCount
+from koord.core.engine.state import ClusterState
 from koord.core.model.reasons import Reason
 from koord.kube.migration_jobs import MoveOrder
 from koord.kube.translate.defrag import read_moves
 
 TRIGGER: Final = "Defragmentation"
-MOST_SUBJECTS: Final = 20
-"""Jobs and shapes for which one round searches."""
-MOST_STEPS: Final = 60_000_000
-"""Steps of one search: it keeps the loop that it runs in from other work meanwhile."""
-
-
-@dataclass(frozen=True, slots=True)
-class DefragSubject:
-    """Something that is to fit."""
-
-    title: str
-    unit: Unit
 
 
 @dataclass(slots=True, kw_only=True)
 class _DefragRounds(Rounds):
     recent: list[float]
     """When the moves of the last hour were ordered."""
-    counts: list[ShapeCount] = field(default_factory=list)
+    counts: tuple[ShapeCount, ...] = ()
     planned: int = 0
     """Pods that the last round would move."""
     running: int = 0
@@ -75,11 +63,9 @@ class DefragmentationPolicies(PolicyRounds[DefragSettings, _DefragRounds]):
 
     creator: ClassVar = "koord-defragmentationpolicy"
     while_paused: ClassVar = "nothing is searched while spec.paused is true"
-    scoring: Scoring = field(default_factory=Scoring)
-    min_runtime: float = 0.0
-    max_per_day: int = 0
-    migration: MigrationOptions = field(default_factory=MigrationOptions)
-    """Which pods jobs move."""
+    take_snapshot: Callable[[], Callable[[], ClusterState]]
+    """Notes what is observed now; what it returns makes a state of it, in any thread."""
+    options: DefragOptions = field(default_factory=DefragOptions)
 
     @property
     @override
@@ -98,46 +84,37 @@ class DefragmentationPolicies(PolicyRounds[DefragSettings, _DefragRounds]):
         rounds.recent = [time for time in rounds.recent if time > now - HOUR]
         rounds.running = inputs.running
         left = settings.left(rounds.recent, now) if settings.moves else settings.per_plan
-        exempt = exempt_ordered(self.state, inputs.ordered)
-        context = PreemptionContext(now, inputs.budgets, pending=lambda: find_pending(self.state))
-        plans: list[DefragPlan] = []
-        rounds.planned, is_ordered = 0, False
-        self._count(settings, rounds)
-        for subject in self._choose(settings, rounds.counts, now):
-            outcome = self._search(subject, left, exempt, context)
-            plans.append(_describe(subject, outcome))
-            if isinstance(outcome, MovePlan) and outcome.steps:
-                rounds.planned += len(outcome.moves)
-                may_move = settings.moves and not rounds.running and settings.is_open(now)
-                if may_move and not is_ordered:
-                    is_ordered = True
-                    await self._order(subject, outcome, rounds, now)
-            await asyncio.sleep(0)
-        rounds.fields = _make_fields(rounds, plans, now)
+        options = replace(self.options, most_moves=left)
+        question = DefragQuestion(settings, now, inputs.budgets, inputs.ordered, options)
+        findings = await self._search(question)
+        rounds.counts = findings.counts
+        plans = [
+            (finding.subject, finding.outcome)
+            for finding in findings.findings
+            if isinstance(finding.outcome, MovePlan) and finding.outcome.steps
+        ]
+        rounds.planned = sum(len(plan.moves) for _, plan in plans)
+        may_move = settings.moves and not rounds.running and settings.is_open(now)
+        if plans and may_move and self._is_in_force(settings, rounds):
+            await self._order(*plans[0], rounds, now)
+        rounds.fields = _make_fields(rounds, map(_describe, findings.findings), now)
 
-    def _count(self, settings: DefragSettings, rounds: _DefragRounds) -> None:
-        self.state.refresh()
-        with closing(self.state.open_cycle()) as cycle:
-            rounds.counts = count_shapes(self.state, cycle, settings.shapes)
+    async def _search(self, question: DefragQuestion) -> DefragFindings:
+        """Search in a thread, on a copy: the loop has other work to do meanwhile."""
+        make_state, is_cancelled = self.take_snapshot(), Event()
+        try:
+            return await asyncio.to_thread(
+                lambda: search_round(make_state(), question, is_cancelled.is_set)
+            )
+        finally:
+            is_cancelled.set()
 
-    def _choose(
-        self, settings: DefragSettings, counts: Iterable[ShapeCount], now: float
-    ) -> Iterator[DefragSubject]:
-        """Yield what is to fit and may not: waiting jobs in their order, then shapes."""
-        waiting = settings.choose(find_pending(self.state), now)
-        for unit in waiting[:MOST_SUBJECTS]:
-            yield DefragSubject(name_of(unit), unit)
-        for count in counts:
-            if not count.fitting:
-                yield DefragSubject(str(count.shape), make_shape_unit(self.state, count.shape))
-
-    def _search(
-        self, subject: DefragSubject, left: int, exempt: Exempt, context: PreemptionContext
-    ) -> MovePlan | Reason:
-        options = DefragOptions(
-            self.min_runtime, self.max_per_day, left, MOST_STEPS, self.scoring, self.migration
+    def _is_in_force(self, settings: DefragSettings, rounds: _DefragRounds) -> bool:
+        """Whether a policy still says what was searched for."""
+        return any(
+            policy.uid == rounds.uid and policy.settings == settings
+            for policy in self.policies.values()
         )
-        return plan_moves(self.state, subject.unit, options, exempt, context)
 
     async def _order(
         self, subject: DefragSubject, plan: MovePlan, rounds: _DefragRounds, now: float
@@ -166,16 +143,17 @@ class DefragmentationPolicies(PolicyRounds[DefragSettings, _DefragRounds]):
                 yield (name, str(count.shape), "together"), count.possible
 
 
-def _describe(subject: DefragSubject, outcome: MovePlan | Reason) -> DefragPlan:
+def _describe(finding: DefragFinding) -> DefragPlan:
+    title, outcome = finding.subject.title, finding.outcome
     if isinstance(outcome, Reason):
-        return DefragPlan.model_validate({"for": subject.title, "message": outcome.text()})
+        return DefragPlan.model_validate({"for": title, "message": outcome.text()})
     moves = [
         DefragMove(pod=move.pod.key, node=move.source, target=move.target, step=number)
         for number, step in enumerate(outcome.steps, 1)
         for move in step.moves
     ]
     return DefragPlan.model_validate(
-        {"for": subject.title, "moves": moves, "proven": outcome.proof.is_cheapest}
+        {"for": title, "moves": moves, "proven": outcome.proof.is_cheapest}
     )
 
 
@@ -196,14 +174,14 @@ def _make_orders(subject: DefragSubject, step: MoveStep) -> Iterator[MoveOrder]:
         )
 
 
-def _make_fields(rounds: _DefragRounds, plans: list[DefragPlan], now: float) -> dict[str, Any]:
+def _make_fields(rounds: _DefragRounds, plans: Iterable[DefragPlan], now: float) -> dict[str, Any]:
     status = DefragmentationPolicyStatus(
         last_round_time=to_time(now),
         shapes=[
             DefragShape(shape=str(count.shape), fitting=count.fitting, possible=count.possible)
             for count in rounds.counts
         ],
-        plans=plans,
+        plans=list(plans),
         moves=rounds.moves,
         recent_moves=[int(time) for time in rounds.recent],
     )

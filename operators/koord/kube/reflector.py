@@ -155,6 +155,10 @@ class Reflector(Generic[W, T]):
     def __len__(self) -> int:
         return len(self._store)
 
+    def values(self) -> tuple[T, ...]:
+        """Return all objects as they were seen last."""
+        return self._store.values()
+
     def get(self, namespace: str, name: str) -> T | None:
         return self._store.get((namespace, name))
 

@@ -72,6 +72,9 @@ class Store(Generic[W, T]):
     def __len__(self) -> int:
         return len(self._entries)
 
+    def values(self) -> tuple[T, ...]:
+        return tuple(entry.value for entry in self._entries.values())
+
     def get(self, key: Key) -> T | None:
         entry = self._entries.get(key)
         return None if entry is None else entry.value

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Final
 
 from koord.api.defragmentationpolicy import DefragmentationPolicy
 from koord.controllers.defragmentation import DefragmentationPolicies
+from koord.core.defrag.search import DefragOptions
 from koord.domains.defrag import DEFRAG_POLICIES
 from koord.domains.migration_settings import MigrationSettings
 from koord.domains.preemption_settings import PreemptionSettings
@@ -32,10 +33,15 @@ def start(parts: "Parts") -> None:
         Evictor(parts.client, time.time),
         MigrationOrders(parts.client),
         Clock(),
-        parts.settings.make_scoring(),
-        preemption.min_runtime,
-        preemption.max_per_day,
-        parts.settings.of(MigrationSettings).make_options(compat=parts.reader.state.gangs.compat),
+        lambda: parts.reader.take_snapshot().build,
+        DefragOptions(
+            preemption.min_runtime,
+            preemption.max_per_day,
+            scoring=parts.settings.make_scoring(),
+            migration=parts.settings.of(MigrationSettings).make_options(
+                compat=parts.reader.state.gangs.compat
+            ),
+        ),
     )
     parts.handle(author, parts.keep_status(policies, author))
     parts.metrics.watch(*collectors.defragmentation(policies.shapes, policies.totals))

@@ -19,6 +19,7 @@ from koord.kube.client import Client
 from koord.kube.kind import AnyKind, Kind, Translator, TranslatorOptions
 from koord.kube.reflector import Absence, Reflector, WatchTimes
 from koord.kube.store import Change, Deleted, HasMeta
+from koord.runtime.snapshot import ClusterSnapshot
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +31,8 @@ R = TypeVar("R", bound=Translator[Any, Any])
 class ClusterReader:
     """Runs the reflectors of ``kinds`` and applies what they deliver to ``state``.
 
+    ``make_state`` returns an empty one.
+
     ``listeners`` are called after every batch of changes, in the same turn of the event loop.
     """
 
@@ -37,11 +40,12 @@ class ClusterReader:
         self,
         client: Client,
         kinds: Iterable[AnyKind],
-        state: ClusterState,
+        make_state: Callable[[], ClusterState],
         options: TranslatorOptions,
         times: WatchTimes = WatchTimes(),  # noqa: B008 - a frozen value
     ) -> None:
-        self.state = state
+        self.state = make_state()
+        self._make_state = make_state
         self.listeners: list[Callable[[], None]] = []
         self.rejections: Counter[str] = Counter()
         """Reason -> pods of ours that kubelets were seen to reject since the start."""
@@ -51,8 +55,9 @@ class ClusterReader:
         self._options = options
         self._times = times
         self._translators: dict[AnyKind, Translator[Any, Any]] = {}
+        self._kinds = tuple(kinds)
         self.reflectors: Mapping[str, Reflector[Any, Any]] = {
-            kind.name: self._make_reflector(kind) for kind in kinds
+            kind.name: self._make_reflector(kind) for kind in self._kinds
         }
 
     def translator(self, kind: Kind[W, T, R]) -> R:
@@ -60,6 +65,16 @@ class ClusterReader:
         if kind not in self._translators:
             self._translators[kind] = kind.make_translator(self._options)
         return cast("R", self._translators[kind])
+
+    def take_snapshot(self) -> ClusterSnapshot:
+        """Return what is observed now, from which other states can be made."""
+        return ClusterSnapshot(
+            self._make_state,
+            {kind: self.reflectors[kind.name].values() for kind in self._kinds},
+            dict(self._absences),
+            tuple(self.state.nominations),
+            self.state.now,
+        )
 
     def unsynced(self) -> list[str]:
         return [

@@ -123,16 +123,16 @@ class Parts:
         """Every status writer, with the plural of the resource that it writes."""
         self._loop = asyncio.get_running_loop()
         plan_options = tuple(settings.all_plan_options())
-        hooks = Hooks() if self.operators.isdisjoint({PLACEMENT, QUOTA}) else load_hooks()
+        make_hooks = Hooks if self.operators.isdisjoint({PLACEMENT, QUOTA}) else load_hooks
         self.reader = ClusterReader(
             client,
             (
                 *kinds_of(operators),
                 *(find_more_kinds(*plan_options) if PLACEMENT in self.operators else ()),
             ),
-            make_cluster_state(
+            lambda: make_cluster_state(
                 *plan_options,
-                hooks,
+                make_hooks(),
                 compat=settings.compat is Compat.KOORDINATOR,
             ),
             make_translator_options(
