@@ -26,13 +26,15 @@ _SIZES: Final = {1: 580, 2: 120, 4: 100, 8: 130, 16: 37, 32: 20, 64: 9, 96: 4}
 """GPUs -> jobs in a thousand."""
 _MEDIAN_SECONDS: Final = {1: 420, 2: 600, 4: 900, 8: 2400, 16: 3600, 32: 5400, 64: 7200, 96: 7200}
 _SIGMA: Final = 1.7
-_LONGEST: Final = 2 * DAY
+_LONGEST: Final = DAY
 _BURST: Final = 12
 _LADDER: Final = tuple(int(hours * HOUR) for hours in (0.25, 0.5, 1, 2, 4, 8, 12, 24, 48, 168))
 """What people set limits to."""
 _QUOTAS: Final = {"vision": 50, "speech": 20, "search": 15, "robots": 10, "interns": 5}
 """Quota -> what is guaranteed to it, in percent; jobs are no larger than that."""
 _USERS: Final = 12
+_HOURS: Final = 24 * 14
+_ROUNDS: Final = 4
 CLASSES: Final = {"1": 1, "2-8": 8, "9-64": 64, "> 64": CAPACITY}
 
 
@@ -70,10 +72,27 @@ def make_trace(seed: int, load: float, days: float, limited: float) -> Trace:
         for unit in _draw_burst(draw, len(jobs), limited):
             jobs.append(unit)
             asked += unit.job.total * unit.duration
-    span = int(asked / (CAPACITY * load))
     bursts = sorted({unit.arrival for unit in jobs})
-    times = dict(zip(bursts, _draw_times(draw, len(bursts), span), strict=True))
-    units = (replace(unit, arrival=times[unit.arrival]) for unit in jobs)
+    places = dict(zip(bursts, _draw_places(draw, len(bursts)), strict=True))
+    span = int(days * DAY / load)
+    for _ in range(_ROUNDS):
+        trace = _spread(jobs, places, span)
+        span = int(span * offered(trace) / load)
+    return _spread(jobs, places, span)
+
+
+def offered(trace: Trace) -> float:
+    """Return how much of the cluster would be used in the window if nothing waited."""
+    begin, end = trace.window
+    used = sum(
+        unit.job.total * max(0, min(end, unit.arrival + unit.duration) - max(begin, unit.arrival))
+        for unit in trace.units
+    )
+    return used / (CAPACITY * (end - begin))
+
+
+def _spread(jobs: list[TraceUnit], places: dict[int, float], span: int) -> Trace:
+    units = (replace(unit, arrival=int(places[unit.arrival] * span)) for unit in jobs)
     return Trace(tuple(units), span)
 
 
@@ -115,8 +134,8 @@ def _draw_limit(draw: random.Random, duration: int) -> int:
     return next((step for step in _LADDER if step >= duration * factor), _LADDER[-1])
 
 
-def _draw_times(draw: random.Random, count: int, span: int) -> list[int]:
-    """Return when each burst comes: by day three times as many as by night."""
-    rates = [2 + math.sin(2 * math.pi * (at % 24) / 24) for at in range(span // HOUR + 1)]
-    hours = draw.choices(range(len(rates)), cum_weights=list(accumulate(rates)), k=count)
-    return sorted(min(span, hour * HOUR + draw.randrange(HOUR)) for hour in hours)
+def _draw_places(draw: random.Random, count: int) -> list[float]:
+    """Return when each burst comes, in parts of the span: three times as many by day."""
+    rates = [2 + math.sin(2 * math.pi * (at % 24) / 24) for at in range(_HOURS)]
+    hours = draw.choices(range(_HOURS), cum_weights=list(accumulate(rates)), k=count)
+    return sorted((hour + draw.random()) / _HOURS for hour in hours)

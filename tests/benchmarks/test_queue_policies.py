@@ -7,21 +7,21 @@ from dataclasses import replace
 import pytest
 from benchmarks.queue_plot import draw
 from benchmarks.queue_policies import CONTENDERS, Row, measure, play, render
-from benchmarks.queue_trace import CAPACITY, DAY, class_of, make_trace, shake
+from benchmarks.queue_trace import CAPACITY, DAY, class_of, make_trace, offered, shake
 
 TRACE = make_trace(7, 0.95, 0.15, 1.0)
 
 
 def test_a_trace_is_the_same_for_a_seed_and_asks_for_its_load() -> None:
     assert make_trace(7, 0.95, 0.15, 1.0) == TRACE
+    assert offered(make_trace(7, 0.95, 3, 1.0)) == pytest.approx(0.95, abs=0.02)
     asked = sum(unit.job.total * unit.duration for unit in TRACE.units)
-    assert asked / (CAPACITY * TRACE.span) == pytest.approx(0.95, abs=0.01)
     assert asked >= CAPACITY * 0.15 * DAY
 
 
 def test_limits_are_never_below_the_run_time_and_none_are_drawn_if_not_asked_for() -> None:
     assert all(unit.job.limit and unit.job.limit >= unit.duration for unit in TRACE.units)
-    assert not any(unit.job.limit for unit in make_trace(7, 0.95, 0.05, 0.0).units)
+    assert not any(unit.job.limit for unit in make_trace(7, 0.95, 0.15, 0.0).units)
 
 
 def test_shaken_submissions_move_by_a_minute_at_most() -> None:

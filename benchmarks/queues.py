@@ -1,0 +1,106 @@
+"""Speed of turns, in process and without a cluster.
+
+    python -m benchmarks.queues [--units 10000] [--leaves 200] [--nodes 5000] [--pods 512]
+
+Prints the median and the spread of the processor time over the runs, in milliseconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import statistics
+from typing import TYPE_CHECKING
+
+from benchmarks.quota import measure
+from koord.core.queue.counted_room import CountedNode, CountedRoom, QuotaLimit
+from koord.core.queue.order import Aging, OrderTerms, QueueQuota, Tournament, Waiting
+from koord.core.queue.room import Run, UnitAsk
+from koord.core.queue.simulation import SimulatedShares
+from koord.core.queue.usage import Decay
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+KEYS = ("cpu", "memory", "nvidia.com/gpu", "koordinator.sh/rdma")
+USERS = 5
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.queues")
+    parser.add_argument("--units", type=int, default=10_000)
+    parser.add_argument("--leaves", type=int, default=200)
+    parser.add_argument("--nodes", type=int, default=5_000)
+    parser.add_argument("--pods", type=int, default=512)
+    parser.add_argument("--runs", type=int, default=20)
+    options = parser.parse_args()
+    print(
+        f"{options.units} units in {options.leaves} queues, {options.nodes} nodes, a gang of "
+        f"{options.pods}, {options.runs} runs; milliseconds"
+    )
+    print(f"{'':46}{'median':>8}{'min':>8}{'max':>8}")
+    rows = (*ordering(options.units, options.leaves), *finding(options.nodes, options.pods))
+    for name, call in rows:
+        times = measure(call, options.runs)
+        print(f"{name:46}{statistics.median(times):8.2f}{min(times):8.2f}{max(times):8.2f}")
+
+
+def ordering(units: int, leaves: int) -> Iterator[tuple[str, Callable[[], object]]]:
+    draw = random.Random(1)  # noqa: S311 - chance that can be repeated
+    quotas = make_quotas(leaves)
+    waiting = [make_unit(draw, at, leaves) for at in range(units)]
+    terms = OrderTerms(units, lambda _: Aging(3600, 4), SimulatedShares(Decay(), 1))
+
+    def make() -> Tournament:
+        return Tournament(quotas, waiting, terms)
+
+    yield "all lines, at the start of a round", make
+    tournament = make()
+
+    def turn() -> None:
+        nonlocal tournament
+        if tournament.offer() is None:
+            tournament = make()
+        tournament.take(starts=True)
+
+    yield "one turn, and the start counts", turn
+    yield "all turns", lambda: list(make().turns(starts=True))
+
+
+def make_quotas(leaves: int) -> list[QueueQuota]:
+    """Return a tree of three levels; ten leaves below each of those above them."""
+    amounts = dict.fromkeys(KEYS, 1000)
+    names = [(f"d{at}", "") for at in range(leaves // 10 or 1)]
+    names += [(f"q{at}", f"d{at // 10}") for at in range(leaves)]
+    used = dict.fromkeys(KEYS, 1)
+    return [QueueQuota(name, parent, used, amounts, amounts) for name, parent in names]
+
+
+def make_unit(draw: random.Random, at: int, leaves: int) -> Waiting:
+    return Waiting(
+        f"u{at}",
+        f"q{draw.randrange(leaves)}",
+        f"user{draw.randrange(USERS)}",
+        draw.choice([0, 0, 0, 10]),
+        draw.randrange(1000),
+        {key: draw.randrange(1, 16) for key in KEYS},
+        draw.choice([None, 3]),
+    )
+
+
+def finding(nodes: int, pods: int) -> Iterator[tuple[str, Callable[[], object]]]:
+    """Yield how long it takes to find when a gang fits on nodes that are all full."""
+    draw = random.Random(2)  # noqa: S311 - chance that can be repeated
+    names = [f"n{at}" for at in range(nodes)]
+    room = CountedRoom({name: CountedNode(name, 8) for name in names}, {})
+    room.set_quota("q", QuotaLimit(8 * nodes, 8 * nodes))
+    for name in names:
+        for part in range(2):
+            job = UnitAsk(f"{name}-{part}", "q", 1, 4)
+            room.add(Run(job, {name: 4}, 0, draw.randrange(1, 86_400)))
+    gang = UnitAsk("gang", "q", pods, 8, 3600)
+    yield "start of a gang, by counts", lambda: room.find_start(gang, ())
+
+
+if __name__ == "__main__":
+    main()
