@@ -10,6 +10,7 @@ from tests.builders import PodBuilder, make_node, make_pod
 from tests.cluster import FakeCluster
 
 from koord.core.engine.plugin import Charging
+from koord.core.engine.scoring import Scorer
 from koord.core.load.aware import LoadAware
 from koord.core.load.model import NAME, LoadHints, NodeLoad
 from koord.core.load.options import LoadOptions, LoadThresholds
@@ -68,8 +69,8 @@ class LoadCluster(FakeCluster):
         used = [int(cycle.used[column, row]) for column in terms.columns]
         sizes = [int(cycle.table.allocatable[column, row]) for column in terms.size_columns]
         one = terms.score(used, sizes, 1)
-        many = terms.score_rows([np.array([n]) for n in used], [np.array([n]) for n in sizes])
-        assert int(np.broadcast_to(many, 1)[0]) == one
+        many = Scorer([terms]).first(cycle.used, cycle.table.allocatable, np.array([row]))
+        assert many.tolist() == [one]
         return one
 
     def used(self, node: str) -> dict[str, int]:

@@ -65,7 +65,7 @@ def place_one_by_one(
     return placed
 
 
-@given(nodes_drawn, st.integers(0, 3), st.integers(0, 4), st.integers(1, 20))
+@given(nodes_drawn, st.integers(0, 3), st.integers(0, 4), st.integers(1, 60))
 def test_fill_equals_placing_pod_by_pod(
     drawn: list[tuple[int, int, int]],
     cpu: int,

@@ -1,5 +1,7 @@
 """NodeResourcesFitPlus: a second score, of the resources that pods ask for."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,12 +13,14 @@ from tests.placement.test_allocator import make_nodes, nodes_drawn, place_one_by
 from koord.core.engine.allocator import Allocator
 from koord.core.engine.scoring import (
     MAX_SCORE,
+    DominantTerms,
+    Scorer,
     ScoreTerm,
+    ScoreTerms,
     Scoring,
     ScoringStrategy,
     Weighed,
     score_of,
-    score_rows,
 )
 
 LEAST, MOST = ScoringStrategy.LEAST_ALLOCATED, ScoringStrategy.MOST_ALLOCATED
@@ -59,7 +63,10 @@ def test_missing_resource_counts_as_zero_if_it_is_asked_for() -> None:
 
 
 def test_pod_that_asks_for_nothing_configured_likes_all_nodes() -> None:
-    assert score_of((), [], [], 1) == score_rows((), (), ()) == MAX_SCORE
+    assert score_of((), [], [], 1) == MAX_SCORE
+    nothing = np.zeros((0, 2), dtype=np.int64)
+    first = Scorer([ScoreTerms(())]).first(nothing, nothing, np.arange(2))
+    assert first.tolist() == [MAX_SCORE, MAX_SCORE]
 
 
 @given(
@@ -67,10 +74,11 @@ def test_pod_that_asks_for_nothing_configured_likes_all_nodes() -> None:
         st.tuples(st.integers(0, 9), st.sampled_from(ScoringStrategy), st.integers(1, 100)),
         max_size=4,
     ),
+    st.integers(0, 3),
     st.data(),
 )
 def test_rows_score_like_single_nodes(
-    drawn: list[tuple[int, ScoringStrategy, int]], data: st.DataObject
+    drawn: list[tuple[int, ScoringStrategy, int]], dominant: int, data: st.DataObject
 ) -> None:
     terms = make_terms(*drawn)
     nodes = st.lists(
@@ -78,13 +86,23 @@ def test_rows_score_like_single_nodes(
         min_size=len(terms),
         max_size=len(terms),
     )
-    used, sizes = (np.array(data.draw(nodes), dtype=np.int64) for _ in range(2))
-    scores = np.broadcast_to(score_rows(terms, list(used), list(sizes)), 3)
+    used, sizes = (
+        np.array(data.draw(nodes), dtype=np.int64).reshape(len(terms), 3) for _ in range(2)
+    )
+    least = tuple(replace(term, strategy=LEAST) for term in terms)
+    scorer = Scorer([ScoreTerms(terms), DominantTerms(least, 3, dominant=dominant)])
+    scores = scorer.after(used, sizes, np.arange(3), np.array([1, 4]))
     assert scores.tolist() == [
-        score_of(terms, [int(one[at]) for one in used], [int(one[at]) for one in sizes], 1)
-        for at in range(3)
+        [
+            sum(
+                score.weight * score.score(used[:, row].tolist(), sizes[:, row].tolist(), pods)
+                for score in scorer.scores
+            )
+            for pods in (1, 4)
+        ]
+        for row in range(3)
     ]
-    assert ((scores >= 0) & (scores <= MAX_SCORE)).all()
+    assert ((scores >= 0) & (scores <= 4 * MAX_SCORE)).all()
 
 
 def fill(cluster: FakeCluster, scoring: Scoring, count: int, cpu: int = 0, gpu: int = 0) -> str:

@@ -1,15 +1,14 @@
 """Greedy allocation: how many pods of one shape go to each node.
 
 kube-scheduler places each pod on the node with the best score at that moment. For independent equal
-pods a heap gives the same result, and it only needs the ``count`` nodes that score best for a first
+pods sorting gives the same result, and only needs the ``count`` nodes that score best for a first
 pod: no other node can be chosen. Pods that affect each other are placed one by one.
 """
 
-import heapq
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeAlias, TypeVar
+from typing import Final, TypeVar
 
 import numpy as np
 
@@ -18,19 +17,20 @@ from koord.core.engine.cycle import Cycle, Place
 from koord.core.engine.plugin import Scale
 from koord.core.engine.scoring import (
     MAX_SCORE,
+    Scorer,
     ScoreTerm,
     ScoreTerms,
     Scoring,
     Weighed,
-    score_of,
 )
 from koord.core.model.pods import Pod, PodShape
 from koord.core.model.units import CPU, MEMORY, PODS
 
 _BITS: Final = 21
 """Enough for the rank of a node name and for the number of pods on a node."""
-_Scores: TypeAlias = tuple[ScoreTerms, ...]
 _Number = TypeVar("_Number", int, Ints)
+_WIDTH: Final = 4
+"""So many pods per row are looked at first, and some more for each that a row gets on average."""
 _FULL: Final = int(np.iinfo(np.int64).max)
 """The key of a row without room."""
 
@@ -51,7 +51,7 @@ class _Ranking:
     """
 
     shape: PodShape
-    terms: _Scores
+    scorer: Scorer
     room: Ints
     keys: Ints
     bonus: Ints | None
@@ -85,7 +85,7 @@ class Allocator:
         cycle = self._cycle
         ranking = self._cached_ranking(shape)
         if ranking is None and cycle.is_reactive(shape):
-            return _fill_one_by_one(cycle, shape, count, self._terms_of(shape))
+            return _fill_one_by_one(cycle, shape, count, self._scorer_of(shape))
         if count <= 0:
             return []
         ranking = ranking or self._rank(shape)
@@ -111,7 +111,7 @@ class Allocator:
         cycle.place(ranking.shape, row)
         if _is_plain(cycle, ranking):
             ranking.room[row] -= 1
-            ranking.keys[row] = _key_on(cycle, ranking.terms, row) if ranking.room[row] else _FULL
+            ranking.keys[row] = _key_on(cycle, ranking.scorer, row) if ranking.room[row] else _FULL
             ranking.version = cycle.version
             self._cached = ranking
         else:
@@ -157,7 +157,7 @@ class Allocator:
         rows = rows[cycle.bounds(shape, rows) > 0]
         if rows.size:
             preferred = _preferences(cycle, shape, rows)
-            scores = _first_scores(cycle, rows, self._terms_of(shape), preferred)
+            scores = _first_scores(cycle, rows, self._scorer_of(shape), preferred)
             keys[rows] = _keys_of(cycle, rows, scores)
 
     def _reserve_one(self, shape: PodShape, pod: Pod, keys: Ints) -> tuple[Place, int] | None:
@@ -183,21 +183,21 @@ class Allocator:
         return cached if cached.version == cycle.version else None
 
     def _rank(self, shape: PodShape) -> _Ranking:
-        cycle, terms = self._cycle, self._terms_of(shape)
+        cycle, scorer = self._cycle, self._scorer_of(shape)
         room = cycle.room(shape)
         rows = np.flatnonzero(room)
         keys = np.full(room.size, _FULL)
         bonus = None
         if rows.size:
             preferred = _preferences(cycle, shape, rows)
-            keys[rows] = _keys_of(cycle, rows, _first_scores(cycle, rows, terms, preferred))
+            keys[rows] = _keys_of(cycle, rows, _first_scores(cycle, rows, scorer, preferred))
             if preferred is not None:
                 bonus = np.zeros_like(room)
                 bonus[rows] = preferred
-        return _Ranking(shape, terms, room, keys, bonus, cycle.version)
+        return _Ranking(shape, scorer, room, keys, bonus, cycle.version)
 
-    def _terms_of(self, shape: PodShape) -> _Scores:
-        return score_terms(self._cycle, shape, self._scoring)
+    def _scorer_of(self, shape: PodShape) -> Scorer:
+        return Scorer(score_terms(self._cycle, shape, self._scoring))
 
 
 def _is_plain(cycle: Cycle, ranking: _Ranking) -> bool:
@@ -229,8 +229,8 @@ def _preferences(cycle: Cycle, shape: PodShape, rows: Ints) -> Ints | None:
     return total
 
 
-def score_terms(cycle: Cycle, shape: PodShape, scoring: Scoring) -> _Scores:
-    """Return terms for CPU, memory, configured resources that the shape requests, and plugins."""
+def score_terms(cycle: Cycle, shape: PodShape, scoring: Scoring) -> tuple[ScoreTerms, ...]:
+    """Return scores by CPU, memory, configured resources that the shape requests, and plugins."""
     requests = dict(shape.requests)
 
     def make_terms(
@@ -247,11 +247,11 @@ def score_terms(cycle: Cycle, shape: PodShape, scoring: Scoring) -> _Scores:
     first = ScoreTerms(make_terms(scoring.weights, (CPU, MEMORY)))
     more = cycle.score_terms(shape)
     if not scoring.plus:
-        return (first, *more)
+        return first, *more
     return first, ScoreTerms(make_terms(scoring.plus, ()), scoring.plus_weight), *more
 
 
-def _fill_one_by_one(cycle: Cycle, shape: PodShape, count: int, terms: _Scores) -> list[RowShare]:
+def _fill_one_by_one(cycle: Cycle, shape: PodShape, count: int, scorer: Scorer) -> list[RowShare]:
     """Place one pod after another, each on the row that is best then.
 
     Resources change on the row of the placed pod only; inter-pod limits are evaluated again for
@@ -260,7 +260,7 @@ def _fill_one_by_one(cycle: Cycle, shape: PodShape, count: int, terms: _Scores) 
     capacity = cycle.capacity(shape)
     scores = np.zeros_like(capacity)
     rows = np.flatnonzero(capacity)
-    scores[rows] = _first_scores(cycle, rows, terms, None)
+    scores[rows] = _first_scores(cycle, rows, scorer, None)
     given: Counter[int] = Counter()
     for _ in range(count):
         room = capacity
@@ -275,7 +275,7 @@ def _fill_one_by_one(cycle: Cycle, shape: PodShape, count: int, terms: _Scores) 
         cycle.place(shape, row)
         given[row] += 1
         capacity[row] -= 1
-        scores[row] = _first_scores(cycle, np.array([row]), terms, None)[0]
+        scores[row] = _first_scores(cycle, np.array([row]), scorer, None)[0]
     return [RowShare(row, pods) for row, pods in given.items()]
 
 
@@ -290,26 +290,22 @@ def _key_of(score: _Number, pods: _Number, name_rank: _Number) -> _Number:
     return ((-score << _BITS) + pods << _BITS) + name_rank
 
 
-def _key_on(cycle: Cycle, terms: _Scores, row: int) -> int:
+def _key_on(cycle: Cycle, scorer: Scorer, row: int) -> int:
     """Return the key of one row for one more pod, without preferences."""
     used: list[int] = cycle.used[:, row].tolist()
     sizes: list[int] = cycle.table.allocatable[:, row].tolist()
     score = 0
-    for term in terms:
-        taken = [used[column] for column in term.columns]
-        score += term.weight * term.score(taken, [sizes[at] for at in term.size_columns], 1)
+    for terms in scorer.scores:
+        taken = [used[column] for column in terms.columns]
+        score += terms.weight * terms.score(taken, [sizes[at] for at in terms.size_columns], 1)
     table = cycle.table
     return _key_of(score, used[table.column(PODS)], int(table.name_rank[row]))
 
 
-def _first_scores(cycle: Cycle, rows: Ints, terms: _Scores, preferred: Ints | None) -> Ints:
+def _first_scores(cycle: Cycle, rows: Ints, scorer: Scorer, preferred: Ints | None) -> Ints:
     """Return the scores of many rows with one more pod, plus their preference scores."""
-    scores = np.zeros(rows.size, dtype=np.int64) if preferred is None else preferred.copy()
-    for term in terms:
-        used = [cycle.used[column, rows] for column in term.columns]
-        sizes = [cycle.table.allocatable[column, rows] for column in term.size_columns]
-        scores += term.weight * term.score_rows(used, sizes)
-    return scores
+    scores = scorer.first(cycle.used, cycle.table.allocatable, rows)
+    return scores if preferred is None else scores + preferred
 
 
 def _hand_out(
@@ -318,44 +314,34 @@ def _hand_out(
     """Assign pods one at a time to the row that is best then.
 
     Returns, per chosen row, the number of its pods and its key afterwards.
+
+    A row whose key gets better with a pod gets the next one at once. So the pods go to the lowest
+    keys, where none counts as lower than an earlier one of its row; keys of two rows never tie.
     """
-    table, (first, *further) = cycle.table, ranking.terms
-    used, sizes = _amounts_of(cycle, first, chosen)
-    more = [(terms, *_amounts_of(cycle, terms, chosen)) for terms in further]
-    pods = cycle.used[table.column(PODS), chosen].tolist()
-    names = table.name_rank[chosen].tolist()
-    limits = ranking.room[chosen].tolist()
-    bonus = [0] * len(limits) if ranking.bonus is None else ranking.bonus[chosen].tolist()
-    keys = ranking.keys[chosen].tolist()
-    given = [0] * len(limits)
-    heap = [(key, at) for at, key in enumerate(keys)]
-    heapq.heapify(heap)
-    for _ in range(min(count, sum(limits))):
-        _, at = heap[0]
-        given[at] += 1
-        if given[at] == limits[at]:
-            keys[at] = _FULL
-            heapq.heappop(heap)
-            continue
-        score = score_of(first.terms, used[at], sizes[at], given[at] + 1) + bonus[at]
-        for terms, taken, there in more:
-            score += terms.weight * terms.score(taken[at], there[at], given[at] + 1)
-        keys[at] = _key_of(score, pods[at] + given[at], names[at])
-        heapq.heapreplace(heap, (keys[at], at))
-    return given, keys
+    limits = ranking.room[chosen]
+    most, count = int(limits.max()), min(count, int(limits.sum()))
+    width = min(most, _WIDTH + 4 * count // limits.size)
+    while True:
+        keys = _next_keys(cycle, ranking, chosen, width)
+        order = np.maximum.accumulate(keys[:, :-1], axis=1)
+        last = np.partition(order, count - 1, axis=None)[count - 1]
+        given = (order <= last).sum(axis=1)
+        surplus = int(given.sum()) - count
+        if surplus:
+            given[(order == last).any(axis=1)] -= surplus
+        if width == most or not (given == width).any():
+            return given.tolist(), keys[np.arange(limits.size), given].tolist()
+        width = min(most, 4 * width)
 
 
-def _amounts_of(
-    cycle: Cycle, terms: ScoreTerms, rows: Ints
-) -> tuple[list[list[int]], list[list[int]]]:
-    """Return used and allocatable amounts of terms, per row."""
-    return (
-        _look_up(cycle.used, terms.columns, rows),
-        _look_up(cycle.table.allocatable, terms.size_columns, rows),
-    )
-
-
-def _look_up(amounts: Ints, columns: list[int], rows: Ints) -> list[list[int]]:
-    """Return, per row, the amounts in these columns as Python integers, which are faster here."""
-    per_column = [amounts[column, rows].tolist() for column in columns]
-    return [list(row) for row in zip(*per_column, strict=True)] or [[] for _ in rows]
+def _next_keys(cycle: Cycle, ranking: _Ranking, rows: Ints, most: int) -> Ints:
+    """Return the key of each row once it has got 0 to ``most`` pods."""
+    table = cycle.table
+    pods = np.arange(most + 1)
+    scores = ranking.scorer.after(cycle.used, table.allocatable, rows, pods + 1)
+    if ranking.bonus is not None:
+        scores += ranking.bonus[rows, np.newaxis]
+    before = cycle.used[table.column(PODS), rows, np.newaxis]
+    keys = _key_of(scores, before + pods, table.name_rank[rows, np.newaxis])
+    keys[pods >= ranking.room[rows, np.newaxis]] = _FULL
+    return keys

@@ -7,6 +7,8 @@ per resource, and Koordinator's NodeResourcesFitPlus. Integers, rounded down.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import groupby
+from typing import Final
 
 import numpy as np
 from typing_extensions import override
@@ -15,6 +17,7 @@ from koord.core.engine.arrays import Ints
 from koord.core.model.units import ACCELERATOR, CPU, MEMORY
 
 MAX_SCORE = 100
+_ONE: Final = np.ones(1, dtype=np.int64)
 
 
 class ScoringStrategy(StrEnum):
@@ -88,9 +91,24 @@ class ScoreTerms:
         """Score a node with ``pods`` more pods, without ``weight``."""
         return score_of(self.terms, used, allocatable, pods)
 
-    def score_rows(self, used: Sequence[Ints], allocatable: Sequence[Ints]) -> Ints | int:
-        """Score many nodes with one more pod, without ``weight``."""
-        return score_rows(self.terms, used, allocatable)
+    def combine(self, parts: Ints, sizes: Ints) -> Ints | int:
+        """Return the score that parts make, without ``weight``; the first axis are the terms.
+
+        A resource that a node does not have counts only if the pods ask for it, as 0.
+        """
+        terms = self.terms
+        if not terms:
+            return MAX_SCORE
+        total = _add_up(terms, parts)
+        weights: Ints | int = sum(term.weight for term in terms) or 1
+        if not sizes.all() and not all(term.request for term in terms):  # seldom
+            counts = (
+                term.weight if term.request else term.weight * (size > 0)
+                for term, size in zip(terms, sizes, strict=True)
+            )
+            weights = np.maximum(sum(counts, np.zeros_like(sizes[0])), 1)
+        total //= weights
+        return total
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,18 +134,15 @@ class DominantTerms(ScoreTerms):
         return (total + self.dominant * lowest) // weights if weights else 0
 
     @override
-    def score_rows(self, used: Sequence[Ints], allocatable: Sequence[Ints]) -> Ints | int:
+    def combine(self, parts: Ints, sizes: Ints) -> Ints | int:
         weights = self._weights
         if not weights:
             return 0
-        total, lowest = np.zeros_like(used[0]), np.full_like(used[0], MAX_SCORE)
-        for term, taken, size in zip(self.terms, used, allocatable, strict=True):
-            left = np.maximum(size - taken - term.request, 0)
-            part = np.where(size > 0, left * MAX_SCORE // np.maximum(size, 1), 0)
-            total += term.weight * part
-            np.minimum(lowest, part, out=lowest)
-        scores: Ints = (total + self.dominant * lowest) // weights
-        return scores
+        lowest = parts.min(axis=0, initial=MAX_SCORE)
+        total = _add_up(self.terms, parts)
+        total += self.dominant * lowest
+        total //= weights
+        return total
 
     def __post_init__(self) -> None:
         ScoreTerms.__post_init__(self)
@@ -154,23 +169,63 @@ def score_of(terms: Sequence[ScoreTerm], used: list[int], allocatable: list[int]
     return 0 if terms else MAX_SCORE
 
 
-def score_rows(
-    terms: Sequence[ScoreTerm], used: Sequence[Ints], allocatable: Sequence[Ints]
-) -> Ints | int:
-    """Return :func:`score_of` with one more pod for many nodes; per term, an array over nodes."""
-    if not terms:
-        return MAX_SCORE
-    total = np.zeros_like(used[0])
-    weights: Ints | int = 0
-    for term, taken, size in zip(terms, used, allocatable, strict=True):
-        after = np.minimum(taken + term.request, size)
-        part = size - after if term.strategy is ScoringStrategy.LEAST_ALLOCATED else after
-        if size.all():  # the usual case needs fewer arrays
-            total += term.weight * (part * MAX_SCORE // size)
-            weights += term.weight
-            continue
-        is_there = size > 0
-        total += np.where(is_there, term.weight * (part * MAX_SCORE // np.maximum(size, 1)), 0)
-        weights += term.weight if term.request else np.where(is_there, term.weight, 0)
-    scores: Ints = total // np.maximum(weights, 1)
-    return scores
+class Scorer:
+    """All scores of a shape, of which many nodes are given the sum at once.
+
+    Arrays are terms x nodes, or terms x nodes x numbers of pods: one operation for everything.
+    """
+
+    def __init__(self, scores: Sequence[ScoreTerms]) -> None:
+        self.scores = tuple(scores)
+        terms = [term for score in scores for term in score.terms]
+        self._columns = _array([column for score in scores for column in score.columns])
+        self._size_columns = _array([at for score in scores for at in score.size_columns])
+        self._requests = _array([term.request for term in terms])[:, np.newaxis]
+        by_strategy = groupby(enumerate(terms), lambda item: item[1].strategy)
+        runs = ((strategy, [at for at, _ in run]) for strategy, run in by_strategy)
+        self._least = [
+            slice(run[0], run[-1] + 1)
+            for strategy, run in runs
+            if strategy is ScoringStrategy.LEAST_ALLOCATED
+        ]
+
+    def first(self, used: Ints, allocatable: Ints, rows: Ints) -> Ints:
+        """Return the score of each row with one more pod."""
+        return self.after(used, allocatable, rows, _ONE)[:, 0]
+
+    def after(self, used: Ints, allocatable: Ints, rows: Ints, pods: Ints) -> Ints:
+        """Return the score of each row with each of these numbers of pods more."""
+        taken = _take(used, self._columns, rows)
+        sizes = _take(allocatable, self._size_columns, rows)
+        parts = np.minimum(taken + self._requests * pods, sizes)
+        for run in self._least:
+            np.subtract(sizes[run], parts[run], out=parts[run])
+        parts *= MAX_SCORE
+        parts //= np.maximum(sizes, 1)
+        total: Ints = np.zeros(parts.shape[1:], dtype=np.int64)
+        at = 0
+        for score in self.scores:
+            end = at + len(score.terms)
+            points = score.combine(parts[at:end], sizes[at:end])
+            total += points if score.weight == 1 else score.weight * points
+            at = end
+        return total
+
+
+def _add_up(terms: Sequence[ScoreTerm], parts: Ints) -> Ints:
+    """Return the sum of the parts, each as often as its term counts."""
+    total: Ints = np.zeros(parts.shape[1:], dtype=np.int64)
+    for term, part in zip(terms, parts, strict=True):
+        total += part if term.weight == 1 else term.weight * part
+    return total
+
+
+def _take(amounts: Ints, columns: Ints, rows: Ints) -> Ints:
+    """Return the amounts as columns x rows x 1; the same as by index, but faster."""
+    taken: Ints = amounts.take(columns * amounts.shape[1] + rows)
+    return taken[:, :, np.newaxis]
+
+
+def _array(numbers: list[int]) -> Ints:
+    """Return numbers with an axis for rows."""
+    return np.array(numbers, dtype=np.int64)[:, np.newaxis]

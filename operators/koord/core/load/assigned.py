@@ -77,12 +77,17 @@ class AssignedPods:
         """Return the pods of a node, to look at."""
         return self._nodes.get(node) or NodePods(self.counted)
 
-    def put(self, uid: str, node: str, pod: AssignedPod) -> None:
+    def put(self, uid: str, node: str, pod: AssignedPod) -> str | None:
+        """Assign a pod; return where it was."""
         before = self._node_of.get(uid)
         if before is not None and before != node:
             self.drop(uid)
         self._node_of[uid] = node
-        self._at(node).put(uid, pod)
+        pods = self._nodes.get(node)
+        if pods is None:
+            pods = self._nodes[node] = NodePods(self.counted)
+        pods.put(uid, pod)
+        return before
 
     def drop(self, uid: str) -> str | None:
         """Forget a pod; return where it was."""
@@ -93,7 +98,8 @@ class AssignedPods:
         return node
 
     def apply(self, node: str, report: NodeLoad | None) -> None:
-        self._at(node).apply(report, self.counted)
+        pods = self._nodes.setdefault(node, NodePods(self.counted))
+        pods.apply(report, self.counted)
         self._tidy(node)
 
     def count(self, counted: Counted) -> None:
@@ -104,12 +110,6 @@ class AssignedPods:
 
     def __iter__(self) -> Iterator[str]:
         yield from self._nodes
-
-    def _at(self, node: str) -> NodePods:
-        pods = self._nodes.get(node)
-        if pods is None:
-            pods = self._nodes[node] = NodePods(self.counted)
-        return pods
 
     def _tidy(self, node: str) -> None:
         pods = self._nodes[node]

@@ -35,6 +35,10 @@ class LoadAware(Plugin):
     def __init__(self, options: LoadOptions, *, compat: bool = False) -> None:
         self.options = options
         self._compat = compat
+        self._now = 0.0
+        """When the pods in ``_changed`` came."""
+        self._changed: dict[str, str] = {}
+        """uid -> node, "" for none: pods that came or went, and are not counted yet."""
 
     @override
     def attach(self, view: StateView) -> None:
@@ -45,26 +49,30 @@ class LoadAware(Plugin):
 
     @override
     def charge(self, row: int, charge: PodCharge, count: int) -> None:
-        if charge.is_held:
-            return
-        node = charge.load.node
-        if count < 0:
-            self.columns.pods.drop(charge.uid)
-        else:
-            pod = self._assign(self.view.pods[charge.uid])
-            self.columns.pods.put(charge.uid, node, pod)
-        self.columns.moved.add(node)
+        if not charge.is_held:
+            self._changed[charge.uid] = charge.load.node if count > 0 else ""
 
     @override
     def observe(self, before: Pod | None, pod: Pod) -> None:
+        if before is None or before.extensions == pod.extensions or pod.uid in self._changed:
+            return
         node = self.columns.pods.node_of(pod.uid)
-        if node is not None and before is not None and before.extensions != pod.extensions:
-            self.columns.pods.put(pod.uid, node, self._assign(pod))
-            self.columns.moved.add(node)
+        if node is not None:
+            self._changed[pod.uid] = node
+
+    def _count_changed(self) -> None:
+        """Count the pods that came and went, all at once: a gang costs little more than a pod."""
+        changed, self._changed = self._changed, {}
+        pods, assigned = self.view.pods, self.columns.pods
+        for uid, node in changed.items():
+            before = (
+                assigned.put(uid, node, self._assign(pods[uid])) if node else assigned.drop(uid)
+            )
+            self.columns.moved.update(name for name in (before, node) if name)
 
     def _assign(self, pod: Pod) -> AssignedPod:
         hints, options = hints_of(pod), self.options
-        scheduled, end, own_end = hints.scheduled or self.view.now, 0.0, 0.0
+        scheduled, end, own_end = hints.scheduled or self._now, 0.0, 0.0
         times = options.after_scheduled, options.after_initialized
         if any(times):
             end = deadline(LoadHints(initialized=hints.initialized), scheduled, *times)
@@ -89,6 +97,7 @@ class LoadAware(Plugin):
 
     def _apply_report(self, node: str) -> None:
         """Take over another report; units that wait are tried if the node uses less now."""
+        self._count_changed()
         self.columns.pods.apply(node, self.columns.loads.of(node))
         row = self.view.table.row_of.get(node)
         if row is None:
@@ -101,7 +110,8 @@ class LoadAware(Plugin):
 
     @override
     def advance(self, now: float) -> Collection[str]:
-        columns = self.columns
+        self._count_changed()
+        self._now, columns = now, self.columns
         if now < columns.next_end:
             return ()
         ended = [node for node, end in columns.fresh_until.items() if end <= now]
@@ -117,6 +127,7 @@ class LoadAware(Plugin):
 
     @override
     def absorb(self) -> None:
+        self._count_changed()
         self.columns.update(self.view.now)
 
     @override

@@ -4,9 +4,11 @@ Shared by the plugin, which is told what changes, and the sessions, which ask. D
 single pods.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Final
+
+import numpy as np
 
 from koord.caches import MIB, BoundedCache, size_of
 from koord.core.engine.node_table import NodeTable
@@ -170,8 +172,8 @@ class LoadColumns:
                 self._add(family)
         while self.dirty:
             self.write(self.dirty.pop(), now)
-        while self.moved:
-            self._write_used(self.moved.pop())
+        self._write_used(self.moved)
+        self.moved.clear()
 
     def _wanted(self) -> Iterator[Family]:
         yield Family.GENERAL
@@ -219,7 +221,7 @@ class LoadColumns:
         numbers = self._numbers[node] = self.numbers_of(node, now)
         for (family, at), column in self._columns.items():
             self.table.allocatable[column, row] = numbers.limit(family, at)
-        self._write_used(node)
+        self._write_used((node,))
         self.moved.discard(node)
         self.expired.pop(node, None)
         self.fresh_until.pop(node, None)
@@ -229,14 +231,19 @@ class LoadColumns:
             end = self.fresh_until[node] = numbers.report.updated + self.options.expiration
             self.next_end = min(self.next_end, end)
 
-    def _write_used(self, node: str) -> None:
-        row, numbers = self.table.row_of.get(node), self._numbers.get(node)
-        if row is None or numbers is None:
-            return
-        numbers.pods = self.pods.on(node)
-        for family, columns in self._families.items():
-            for column, amount in zip(columns, numbers.used(family), strict=True):
-                self.table.used[column, row] = amount
+    def _write_used(self, nodes: Iterable[str]) -> None:
+        """Write what is used of nodes, in one go."""
+        row_of, pods = self.table.row_of, self.pods
+        rows, numbers = list[int](), list[NodeNumbers]()
+        for node in nodes:
+            of_node = self._numbers.get(node)
+            if of_node is not None and node in row_of:
+                of_node.pods = pods.on(node)
+                rows.append(row_of[node])
+                numbers.append(of_node)
+        for family, columns in self._families.items() if rows else ():
+            used = [of_node.used(family) for of_node in numbers]
+            self.table.used[np.ix_(columns, rows)] = np.array(used, dtype=np.int64).T
 
     def forget(self, node: str) -> None:
         """Drop what is kept of a node that is gone, but for its pods."""

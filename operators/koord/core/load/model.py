@@ -105,5 +105,7 @@ NO_HINTS: Final = LoadHints()
 
 def hints_of(pod: Pod) -> LoadHints:
     """Return what counts of a pod beside its requests."""
-    hints = next((hints for name, hints in pod.extensions if name == NAME), None)
-    return hints if isinstance(hints, LoadHints) else NO_HINTS
+    for name, hints in pod.extensions:
+        if name == NAME and isinstance(hints, LoadHints):
+            return hints
+    return NO_HINTS
