@@ -23,14 +23,13 @@ FULL = InsufficientNodes(2, 0, 4, (), "default/g-0", GPU, 8, 2)
 
 
 def tell(
-    turn: Turn, forecast: Forecast | None = None, refusal: Reason | None = FULL, others: int = 0
+    turn: Turn, forecast: Forecast | None = None, refusal: Reason | None = FULL
 ) -> tuple[str, str, Certainty]:
-    """Return state, text and certainty of the last of several."""
-    before = [Turn(f"o{at}", turn.queue, at + 1, 0, {}) for at in range(others)]
+    """Return state, text and certainty."""
     forecasts = {} if forecast is None else {turn.unit: forecast}
     refusals = {} if refusal is None else {turn.unit: refusal}
-    standing = make_standings([*before, turn], Lookout(NOON, forecasts, refusals))[turn.unit]
-    return standing.state, standing.text(NOON), standing.certainty
+    standing = make_standings([turn], Lookout(NOON, forecasts, refusals), {"llm": 14})[turn.unit]
+    return standing.state, standing.text(), standing.certainty
 
 
 def reserve(kind: str, basis: Knowledge) -> StartReservation:
@@ -44,10 +43,10 @@ def turn(reservation: StartReservation | None = None) -> Turn:
 def test_a_promise_names_its_room_and_what_it_waits_for() -> None:
     ends = (Ending("default/train-a", (), NOON + 7320.0, Knowledge.DECLARED),)
     forecast = Forecast(NOON + 7440.0, Knowledge.DECLARED, ends)
-    state, text, certainty = tell(turn(reserve(TIMED, Knowledge.DECLARED)), forecast, others=2)
+    state, text, certainty = tell(turn(reserve(TIMED, Knowledge.DECLARED)), forecast)
     assert (state, certainty) == ("Reserved", Certainty.PROMISED)
     assert text == (
-        "Position 3 of 3 in llm (2 ahead compete, 24 GPUs). Starts no later than 14:05 UTC: "
+        "Position 3 of 14 in llm (2 ahead compete, 24 GPUs). Starts no later than 14:05 UTC: "
         "reserved on n1, n2, waits for default/train-a (limit ends 14:02 UTC)."
     )
 

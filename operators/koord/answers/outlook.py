@@ -3,6 +3,7 @@
 Puts together what queues, the planner and run times tell; it decides nothing.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -14,7 +15,7 @@ from koord.core.model.pods import Pod
 from koord.core.model.reasons import Reason
 from koord.core.model.run_terms import NO_TERMS, RunTerms
 from koord.core.queue.endings import find_endings
-from koord.core.queue.eta import Forecast, Outlook, choose_first
+from koord.core.queue.eta import MOST_UNITS, Forecast, Outlook, choose_first
 from koord.core.queue.plugin import Queues
 from koord.core.queue.run_time import RunTime, run_time_of_running, run_time_of_waiting
 
@@ -33,20 +34,37 @@ class Look:
     is_over: Callable[[], bool] = lambda: False
     is_covered: bool = True
     backing_off: frozenset[str] = frozenset()
+    most: int | None = None
+    """Of how many units of each quota tree it is of interest; None: of all."""
 
     @property
     def queues(self) -> Queues:
         return self.state.plugin(Queues)
 
+    def queue_of(self, unit: Unit) -> str:
+        return self.queues.queue_of(unit.pods[0])
+
+    def first(self, most: int) -> list[Unit]:
+        """Return the first units of each quota tree, in order."""
+        registry = self.state.quotas.catalog.registry
+
+        def tree_of(unit: Unit) -> str:
+            spec = registry.get(self.queue_of(unit))
+            return "" if spec is None else spec.tree_id
+
+        return choose_first(self.units, tree_of, most)
+
 
 def view_standings(look: Look, *, foresees: bool = True) -> dict[str, QueueStanding]:
     """Return where each unit stands, by unit; without foresight only turns."""
     forecasts = foresee(look) if foresees and look.units else {}
-    cycle = look.state.open_cycle(lambda: look.units)
+    seen = look.units if look.most is None else look.first(look.most)
+    cycle = look.state.open_cycle(lambda: seen)
     turns = look.queues.turns(cycle)
     cycle.close()
+    waiting = Counter(look.queue_of(unit) for unit in look.units if not _is_held(unit))
     lookout = Lookout(look.state.now, forecasts, look.refusals, look.is_covered, look.backing_off)
-    return make_standings(turns, lookout)
+    return make_standings(turns, lookout, waiting)
 
 
 def foresee(look: Look) -> Mapping[str, Forecast]:
@@ -61,13 +79,7 @@ def foresee(look: Look) -> Mapping[str, Forecast]:
         settings = queues.settings_of(queues.queue_of(pods[0]))
         return run_time_of_running([(pod, _terms_of(state, pod)) for pod in pods], settings)
 
-    registry = state.quotas.catalog.registry
-
-    def tree_of(unit: Unit) -> str:
-        spec = registry.get(queues.queue_of(unit.pods[0]))
-        return "" if spec is None else spec.tree_id
-
-    chosen = choose_first((unit for unit in look.units if not _is_held(unit)), tree_of)
+    chosen = [unit for unit in look.first(MOST_UNITS) if not _is_held(unit)]
     endings = tuple(find_endings(state, running_time, state.now))
     cycle = state.open_cycle(lambda: look.units)
     try:

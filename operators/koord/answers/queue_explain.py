@@ -27,6 +27,6 @@ def _(explanation: QueueExplanation) -> dict[str, Any]:
     standing, before = explanation.entry.standing, explanation.before
     return {
         **encode(explanation.entry),
-        "turnMessage": "" if standing is None else standing.text(explanation.now),
+        "turnMessage": "" if standing is None else standing.text(),
         "before": None if before is None else list(before.names),
     }

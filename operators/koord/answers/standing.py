@@ -72,6 +72,8 @@ class QueueStanding:
     problem: str = ""
     """Why it never starts, or what its state says."""
     last_move: PromiseMove | None = None
+    seen: float = 0.0
+    """When this was so."""
 
     @property
     def is_queued(self) -> bool:
@@ -91,10 +93,11 @@ class QueueStanding:
             self.last_move,
         )
 
-    def text(self, now: float) -> str:
+    def text(self) -> str:
         """Return all of it for people."""
         if not self.is_queued:
             return self.problem
+        now = self.seen
         sentences = [self._position_text()]
         if self.problem:
             sentences.append(f"{self.problem[:1].upper()}{self.problem[1:].removesuffix('.')}.")
@@ -179,11 +182,11 @@ class Lookout:
     """Units whose writes failed, or that wait for a pause of theirs."""
 
 
-def make_standings(turns: Iterable[Turn], lookout: Lookout) -> dict[str, QueueStanding]:
-    """Return where units stand, by unit."""
-    turns = tuple(turns)
-    waiting = Counter(turn.queue for turn in turns if turn.position)
-    return {turn.unit: _make_standing(turn, waiting[turn.queue], lookout) for turn in turns}
+def make_standings(
+    turns: Iterable[Turn], lookout: Lookout, waiting: Mapping[str, int]
+) -> dict[str, QueueStanding]:
+    """Return where units stand, by unit; ``waiting`` is how many do, by queue."""
+    return {turn.unit: _make_standing(turn, waiting.get(turn.queue, 0), lookout) for turn in turns}
 
 
 def _make_standing(turn: Turn, waiting: int, lookout: Lookout) -> QueueStanding:
@@ -212,6 +215,7 @@ def _make_standing(turn: Turn, waiting: int, lookout: Lookout) -> QueueStanding:
         waits_for=ends,
         lacks="" if is_known or forecast is None else _tell_lack(forecast.refusal),
         problem=problem,
+        seen=lookout.now,
     )
 
 

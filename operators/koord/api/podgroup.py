@@ -156,6 +156,69 @@ class GroupRun(Model):
     """How many of those are of which sub-group; members of no sub-group are not listed."""
 
 
+class ReservedPlace(Model):
+    """Room on one node."""
+
+    node: Annotated[str, Field(max_length=253)]
+    """The node."""
+    pods: Int32 = 0
+    """How many members it is for."""
+
+
+class QueueReservation(Model):
+    """Room that is reserved for the group while it waits."""
+
+    kind: Annotated[str, Field(max_length=16)]
+    """Timed: from a known time on. Open: some ends are unknown, so it is held from now on."""
+    since: Time | None = None
+    """When room was reserved for it first."""
+    idle_held_seconds: Int64 = 0
+    """For how long its room was idle and refused to others."""
+    domain: Annotated[str, Field(max_length=1024)] | None = None
+    """The domain of the network that the places are in, as a path from the top layer."""
+    places: Annotated[list[ReservedPlace], Field(max_length=16)] | None = None
+    """Where; of more than 16 nodes the first by name."""
+    places_total: Int32 = 0
+    """On how many nodes."""
+
+
+class QueueMove(Model):
+    """A promised start that moved later."""
+
+    from_: Annotated[Time | None, Field(alias="from")] = None
+    """What was promised before."""
+    to: Time | None = None
+    """What is promised since; absent: nothing."""
+    cause: Annotated[str, Field(max_length=32)] = ""
+    """Why, as in docs/queue-eta.md."""
+    by: Annotated[str, Field(max_length=512)] | None = None
+    """The unit, job, node or quota behind it."""
+
+
+class GroupQueue(Model):
+    """Where the group stands in its queue; absent beyond the first hundred of a quota tree."""
+
+    position: Int32 | None = None
+    """Its place in the queue of its quota, from 1; absent while it is held."""
+    ahead: Int32 = 0
+    """How many units before it compete with it, of all queues."""
+    head_since: Time | None = None
+    """Since when it is the first that is refused."""
+    expected_start: Time | None = None
+    """When it is expected to start, rounded up."""
+    start_no_later_than: Time | None = None
+    """When it starts at the latest, rounded up."""
+    certainty: Annotated[str, Field(max_length=16)] | None = None
+    """Promised, Estimated, Guess or Unknown."""
+    basis: dict[str, Int32] | None = None
+    """How the ends are known that it waits for: Declared, Stated, History or Default, and of how
+    many units."""
+    reservation: QueueReservation | None = None
+    """Room that is reserved for it."""
+    last_move: QueueMove | None = None
+    """The last time that a promised start moved later."""
+
+
 class PodGroupStatus(Model):
     """What is known about the group."""
 
@@ -176,8 +239,8 @@ class PodGroupStatus(Model):
     observed_generation: Int64 | None = None
     """The metadata.generation that this status was made from."""
     conditions: Conditions | None = None
-    """QuorumReached, SpecValid, QuotaReserved, Placed, Bound, Degraded and Timeout; Preempting and
-    Preempted where that happened."""
+    """QuorumReached, SpecValid, QuotaReserved, Placed, Bound, Degraded and Timeout; Queued while it
+    waits for its turn; Preempting and Preempted where that happened."""
     members: GroupMembers | None = None
     """Numbers of members by state."""
     sub_groups: (
@@ -197,6 +260,8 @@ class PodGroupStatus(Model):
     or not complete."""
     gpus_ahead: Int64 | None = None
     """How many GPUs all that is planned before it asks for."""
+    queue: GroupQueue | None = None
+    """Where it stands in its queue, and when it is expected to start."""
     next_attempt_time: Time | None = None
     """When placement is tried again even if nothing changes; absent if never."""
     state: str | None = None

@@ -92,7 +92,7 @@ def _draw_explanation(explanation: QueueExplanation) -> Iterator[RenderableType]
     standing = entry.standing
     if standing is None:
         return
-    yield Text(f"Turn: {standing.text(now)}")
+    yield Text(f"Turn: {standing.text()}")
     if explanation.before is not None:
         yield Text(f"Before it: {named(explanation.before.names, 2)}.")
     if standing.reservation is not None:

@@ -99,7 +99,7 @@ def _draw(answer: EtaAnswer, now: float) -> Iterator[RenderableType]:
             continue
         yield Text(f"{entry.names[0]}: {entry.reason.text()}")
         if entry.standing is not None:
-            yield Text(entry.standing.text(now))
+            yield Text(entry.standing.text())
     if answer.elsewhere:
         yield Text(
             f"{answer.elsewhere} of its pods do not opt in: whoever serves their scheduler name "

@@ -156,17 +156,17 @@ def draw(shown: Sequence[QueueEntry], now: float, *, is_wide: bool) -> Iterator[
             _describe(waiting_unit),
             start,
             certainty,
-            *(_details_of(waiting_unit, now) if is_wide else ()),
+            *(_details_of(waiting_unit) if is_wide else ()),
         )
     yield table
 
 
-def _details_of(waiting_unit: QueueEntry, now: float) -> tuple[str, ...]:
+def _details_of(waiting_unit: QueueEntry) -> tuple[str, ...]:
     standing, message = waiting_unit.standing, waiting_unit.reason.text()
     in_queue = ""
     if standing is not None:
         in_queue = f"{standing.position}/{standing.waiting}" if standing.position else ""
-        message = f"{message} {standing.text(now)}"
+        message = f"{message} {standing.text()}"
     return (
         in_queue,
         str(waiting_unit.gpus_ahead) if waiting_unit.position else "",

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from koord.answers.reason_context import ContextFinder
+from koord.answers.standing import QueueStanding
 from koord.controllers.commit import Commit, CommitFailure, WriteObserver, commit
 from koord.controllers.error_isolation import FailureLog, plan_with_holds
 from koord.controllers.placement_reports import AttemptCounter, Attempts, QueuePlaces
@@ -105,6 +106,10 @@ class PlacementController:
     """Called once, before the first cycle."""
     on_refused: Callable[[], None] = lambda: None
     """Called after units were refused."""
+    standing_of: Callable[[GangKey], QueueStanding | None] = lambda _: None
+    """Returns where a gang stands in its queue."""
+    on_started: Callable[[Unit], None] = lambda _: None
+    """Called after a unit was placed."""
     preempting: Callable[[str], Reason | None] = lambda _: None
     """Returns how far the preemption for a unit is; None if there is none."""
     reclaim: ReclaimSetting = UNKNOWN
@@ -207,7 +212,8 @@ class PlacementController:
         return self.flights.held_up_by(pod.uid) if pod.uid in self.state.assumed else None
 
     def attempts_of(self, gang: GangKey) -> Attempts:
-        return replace(self.attempts.of(gang), place=self.places.of(gang))
+        attempts = self.attempts.of(gang)
+        return replace(attempts, place=self.places.of(gang), standing=self.standing_of(gang))
 
     def _sources_of(self, pod: Pod) -> tuple[str, ...]:
         if pod.gang is None:
@@ -359,6 +365,7 @@ class PlacementController:
             self.attempts.fail(unit, self.clock())
         else:
             self.attempts.succeed(unit)
+            self.on_started(unit)
         # Without a backoff an outdated pod would be written again until the watch catches up.
         self.queue.penalise(outcome.failures.keys() | outcome.outdated, self.clock())
         if outcome.is_futile:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from koord.answers.queue_view import QueuePlace, rank_units
+from koord.answers.standing import QueueStanding
 from koord.controllers.status_author import read_condition
 from koord.core.engine.queue import Queue
 from koord.core.gang.cache import GangCache
@@ -30,7 +31,16 @@ class Attempts:
     count: int = 0
     last: float = 0.0
     place: QueuePlace | None = None
-    """Where it stands in the queue."""
+    """Where it stands in the order of planning."""
+    standing: QueueStanding | None = None
+    """Where it stands in its queue, and when it is expected to start; None: not seen."""
+
+    def has_moved(self, since: "Attempts") -> bool:
+        """Whether there is something new to say of its place."""
+        standing, before = self.standing, since.standing
+        if standing is None or before is None:
+            return self.place != since.place or standing is not before
+        return standing.worth_a_write != before.worth_a_write
 
 
 class AttemptCounter:
@@ -90,9 +100,9 @@ class QueuePlaces:
         return self._places.get(gang)
 
 
-_FIELDS: Final = ("attempts", "lastAttemptTime", "queuePosition", "gpusAhead")
+_FIELDS: Final = ("attempts", "lastAttemptTime", "queuePosition", "gpusAhead", "queue")
 _ONLY_REPORTED: Final = frozenset(
-    {ConditionType.PLACED, ConditionType.QUOTA_RESERVED, "Preempting"}
+    {ConditionType.PLACED, ConditionType.QUOTA_RESERVED, ConditionType.QUEUED, "Preempting"}
 )
 
 

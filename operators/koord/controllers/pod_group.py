@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from koord.answers.standing import STARTED
 from koord.api import podgroup
 from koord.api.keys import operators
 from koord.api.parse import Problem, cut
@@ -171,6 +172,7 @@ class PodGroupStatusPolicy:
         conditions += self._report_preemption(pod_group, status)
         report = self._take_report(pod_group)
         conditions = _add_report(conditions, report.conditions)
+        conditions += self._report_start(pod_group, conditions)
         wait_reason = pod_group.wait_reason if self.reports is None else ""
         state = _name_state(wait_reason, status, conditions)
         fields = {
@@ -209,6 +211,19 @@ class PodGroupStatusPolicy:
             return ()
         text = f"It runs as a whole again. It was preempted at {when}."
         return (ConditionPatch(kind, False, _RUNS_AGAIN, text),)
+
+    def _report_start(
+        self, pod_group: ObservedPodGroup, conditions: tuple[ConditionPatch, ...]
+    ) -> tuple[ConditionPatch, ...]:
+        """Return ``Queued`` of a gang that has waited for its turn, and was placed since."""
+        kind = str(ConditionType.QUEUED)
+        has_waited = kind in conditions_of(self.present(pod_group.uid) or {})
+        is_placed = any(
+            condition.type == ConditionType.PLACED and condition.status for condition in conditions
+        )
+        if not (has_waited and is_placed):
+            return ()
+        return (ConditionPatch(kind, False, STARTED, "It waits no longer for its turn."),)
 
     def _is_in_flight(self, gang: GangKey) -> bool:
         """Whether members are being bound: their status is about to change."""

@@ -11,11 +11,13 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Final, NoReturn
 
+from koord.answers.standing import QueueStanding
 from koord.api.keys import operators
 from koord.api.misspelled_keys import MisspelledKey
 from koord.api.podgroup import PodGroupStatus
 from koord.api.resource import to_time
 from koord.controllers.placement_reports import Attempts, PlacementReports
+from koord.controllers.queue_status import make_queue_status
 from koord.core.engine.state import ClusterState
 from koord.core.gang.reasons import (
     InvalidAnnotation,
@@ -104,19 +106,22 @@ class PlacementAnnouncer:
     ) -> None:
         """Set ``Placed`` to False on a PodGroup, and the condition of the step that failed."""
         false_conditions = {ConditionType.PLACED: reason.code, **reason.also_false}
-        conditions = (
+        conditions = [
             ConditionPatch(
                 kind, is_true, code, reason.text(compat=self.compat), pod_group.generation
             )
             for is_true, codes in ((False, false_conditions), (True, reason.also_true))
             for kind, code in codes.items()
-        )
-        place = attempts.place
+        ]
+        place, standing = attempts.place, attempts.standing
+        if standing is not None:
+            conditions.append(_make_queued(standing, pod_group.generation))
         status = PodGroupStatus(
             attempts=attempts.count,
             last_attempt_time=to_time(attempts.last) if attempts.last else None,
             queue_position=place.position if place is not None else None,
             gpus_ahead=place.gpus_ahead if place is not None else None,
+            queue=make_queue_status(standing) if standing is not None else None,
         )
         patch = StatusPatch(tuple(conditions), status.encode_set())
         self.pod_groups.submit(ref_of_pod_group(pod_group), patch)
@@ -144,6 +149,11 @@ class PlacementAnnouncer:
 def _point(reason: Reason, text: str, target: str) -> str:
     """Name the command that says more."""
     return text if reason.is_placed else f"{cut(text, _MAX_SAID)} More: koord explain {target}"
+
+
+def _make_queued(standing: QueueStanding, generation: int) -> ConditionPatch:
+    kind, text = ConditionType.QUEUED, standing.text()
+    return ConditionPatch(kind, standing.is_queued, standing.state, text, generation)
 
 
 @dataclass(slots=True)

@@ -14,6 +14,7 @@ from koord.controllers.placeholders import Placeholders
 from koord.controllers.placement import PlacementController
 from koord.controllers.placement_reports import read_gang_report
 from koord.controllers.preemption import PREEMPTION, PreemptionRules, Preemptions
+from koord.controllers.queue_looks import QueueLooks
 from koord.controllers.reclaim import RECLAIM, ReclaimOptions, Reclaims
 from koord.controllers.restart import RESTART_LIMIT, GangRestarts
 from koord.controllers.status_publishing import (
@@ -119,13 +120,36 @@ def start(parts: "Parts") -> None:
         kubelet_rejections(lambda: parts.reader.rejections),
     )
     evictions.add(_make_reclaim(parts, placement, evictions, options))
-    evictions.add(_make_preemption(parts, placement, evictions))
+    policy, looks = _make_preemption(parts, placement, evictions), _look_at_queues(parts, placement)
+
+    def note_refusals() -> None:
+        policy.wake()
+        looks.note()
+
+    placement.on_refused = note_refusals
+    evictions.add(policy)
     parts.background.append(evictions.run)
     ended, counts = evictions.ended[PREEMPTION], evictions.counts
     parts.metrics.watch(
         quota_evictions(lambda: counts[RECLAIM]),
         *preemptions(lambda: (ended, counts[PREEMPTION])),
     )
+
+
+def _look_at_queues(parts: "Parts", placement: PlacementController) -> QueueLooks:
+    """Have turns of waiting units followed, and starts foreseen."""
+    looks = QueueLooks(
+        parts.reader.state,
+        placement.queue,
+        placement.scoring,
+        placement.clock,
+        placement.is_synced,
+        parts.is_binding,
+        parts.reader.translator(POD_GROUPS).status_of,
+    )
+    placement.standing_of, placement.on_started = looks.of, looks.note_start
+    parts.background.append(looks.run)
+    return looks
 
 
 def _write_reports(parts: "Parts") -> None:
@@ -228,7 +252,6 @@ def _make_preemption(
         ),
     )
     placement.recover = policy.recover
-    placement.on_refused = policy.wake
     placement.preempting = policy.reason_for
     parts.reader.listeners.append(policy.wake_if_busy)
     return policy

@@ -50,6 +50,7 @@ class ConditionType(StrEnum):
     DEGRADED = "Degraded"
     TIMEOUT = "Timeout"
     PREEMPTED = "Preempted"
+    QUEUED = "Queued"
 
 
 Condition: TypeAlias = tuple[ConditionType, bool, Reason]

@@ -59,14 +59,16 @@ class Forecast:
 _BEST_FIRST: Final = tuple(Knowledge)
 
 
-def choose_first(units: Iterable[Unit], tree_of: Callable[[Unit], str]) -> list[Unit]:
+def choose_first(
+    units: Iterable[Unit], tree_of: Callable[[Unit], str], most: int = MOST_UNITS
+) -> list[Unit]:
     """Return the first units of each quota tree, in order."""
     counts: Counter[str] = Counter()
     chosen = []
     for unit in units:
         tree = tree_of(unit)
         counts[tree] += 1
-        if counts[tree] <= MOST_UNITS:
+        if counts[tree] <= most:
             chosen.append(unit)
     return chosen
 

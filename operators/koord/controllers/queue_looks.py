@@ -1,0 +1,224 @@
+"""Looks at the queues now and then: where all that waits stands, and when it is expected to start.
+
+A look is in nobody's way: it is taken while nothing is being bound, a moment after units were
+refused, and takes a small part of the time. What was promised is compared from look to look; what
+an earlier process promised is read from statuses.
+"""
+
+import asyncio
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from koord.answers.outlook import Look, view_standings
+from koord.answers.standing import QueueStanding
+from koord.controllers.queue_status import read_promise
+from koord.core.engine.queue import Queue
+from koord.core.engine.scoring import Scoring
+from koord.core.engine.state import ClusterState
+from koord.core.model.gangs import GangKey
+from koord.core.model.plan import Unit
+from koord.core.queue.eta import MOST_UNITS
+from koord.core.queue.promises import (
+    Certainty,
+    Competitor,
+    MoveCause,
+    PromiseBasis,
+    PromiseMove,
+    explain_move,
+)
+from koord.isolation import Isolation
+
+QUIET_SECONDS: Final = 0.3
+"""After a refusal; units that are placed soon are not looked at."""
+EVERY_SECONDS: Final = 60.0
+"""While anything waits, at the latest."""
+LEAST_SECONDS: Final = 5.0
+REST: Final = 40
+"""Each look is followed by a pause of this many times its own length."""
+MOST_SECONDS: Final = 0.25
+"""What foreseeing starts may take."""
+MOST_STARTS: Final = 200
+"""Starts of which it is remembered whether they came when they were expected."""
+LEAST_COVERED_PERCENT: Final = 80
+
+
+@dataclass(frozen=True, slots=True)
+class ForecastError:
+    """How far a start was from what was expected first, in seconds; ``is_covered``: not later."""
+
+    certainty: Certainty
+    seconds: float
+    is_covered: bool
+
+
+@dataclass(slots=True)
+class QueueLooks:
+    """The last look, by unit; ``clock`` is that of planning.
+
+    ``recorded`` returns the status that a PodGroup shows, by its uid.
+    """
+
+    state: ClusterState
+    queue: Queue
+    scoring: Scoring
+    clock: Callable[[], float]
+    is_synced: Callable[[], bool]
+    is_busy: Callable[[], bool]
+    recorded: Callable[[str], Mapping[str, Any] | None] = lambda _: None
+    standings: Mapping[str, QueueStanding] = field(default_factory=dict)
+    broken: Counter[MoveCause] = field(default_factory=lambda: Counter(dict.fromkeys(MoveCause, 0)))
+    """Promises that were moved later, by cause."""
+    errors: deque[ForecastError] = field(default_factory=lambda: deque(maxlen=MOST_STARTS))
+    seconds: float = 0.0
+    """What the last look took."""
+    on_error: Callable[[ForecastError], None] = lambda _: None
+    _of_gang: dict[GangKey, QueueStanding] = field(default_factory=dict)
+    _promises: dict[str, PromiseBasis] = field(default_factory=dict)
+    _moves: dict[str, PromiseMove] = field(default_factory=dict)
+    _expected: dict[str, tuple[float, Certainty]] = field(default_factory=dict)
+    """Unit -> what was expected first, of those that wait."""
+    _isolated: Isolation = field(default_factory=lambda: Isolation("queue-looks"))
+    _noted: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def note(self) -> None:
+        """Look soon: units were refused."""
+        self._noted.set()
+
+    def of(self, gang: GangKey) -> QueueStanding | None:
+        """Return where a gang stood at the last look; None if that was not seen."""
+        return self._of_gang.get(gang)
+
+    def note_start(self, unit: Unit) -> None:
+        """Compare when a unit starts with what was expected of it first."""
+        expected = self._expected.pop(unit.key, None)
+        if expected is not None:
+            late = self.clock() - expected[0]
+            error = ForecastError(expected[1], abs(late), late <= 0)
+            self.errors.append(error)
+            self.on_error(error)
+
+    @property
+    def is_covered(self) -> bool:
+        """Whether enough of the last starts came when they were expected, or before."""
+        covered = sum(error.is_covered for error in self.errors)
+        return covered * 100 >= LEAST_COVERED_PERCENT * len(self.errors)
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        while True:
+            try:
+                async with asyncio.timeout(EVERY_SECONDS):
+                    await self._noted.wait()
+                    await asyncio.sleep(QUIET_SECONDS)
+            except TimeoutError:
+                pass
+            self._noted.clear()
+            if self.is_busy() or not self.is_synced():
+                await asyncio.sleep(QUIET_SECONDS)
+                self._noted.set()
+                continue
+            began = time.monotonic()
+            self._isolated.call("look", self.look)
+            self.seconds = time.monotonic() - began
+            await asyncio.sleep(max(LEAST_SECONDS, REST * self.seconds))
+
+    def look(self) -> None:
+        """Look once."""
+        if not self.queue.blocked and not self.standings:
+            return
+        units, until = self.queue.pending(), time.monotonic() + MOST_SECONDS
+        self.state.refresh()
+        standings = view_standings(
+            Look(
+                self.state,
+                units,
+                {key: blocked.reason for key, blocked in self.queue.blocked.items()},
+                self.scoring,
+                lambda: time.monotonic() >= until,
+                self.is_covered,
+                most=MOST_UNITS,
+            )
+        )
+        self._compare([unit for unit in units if unit.key in standings], standings)
+
+    def _compare(self, units: list[Unit], standings: dict[str, QueueStanding]) -> None:
+        """Find out which promises have moved, and take the new look over."""
+        competitors = {unit.key: _make_competitor(unit, standings) for unit in units}
+        usable = {name for name, row in self.state.table.live_rows() if self._is_usable(row)}
+        for at, unit in enumerate(units):
+            standing = standings.get(unit.key)
+            if standing is None:
+                continue
+            ahead = units[:at] if unit.key in self._promises or _is_promised(standing) else ()
+            basis = self._make_basis(unit, standing, [competitors[other.key] for other in ahead])
+            before = self._promises.get(unit.key) or self._read_promise(unit)
+            move = None if before is None else explain_move(before, basis, usable)
+            if move is not None:
+                self.broken[move.cause] += 1
+                self._moves[unit.key] = move
+            if unit.key in self._moves:
+                standings[unit.key] = replace(standing, last_move=self._moves[unit.key])
+            if basis.start is not None:
+                self._promises[unit.key] = basis
+            if standing.expected_start is not None:
+                first = (float(standing.expected_start), standing.certainty)
+                self._expected.setdefault(unit.key, first)
+        for kept in (self._promises, self._moves):
+            for key in kept.keys() - standings.keys():
+                del kept[key]
+        self.standings = standings
+        self._of_gang = dict(_by_gang(units, standings))
+
+    def _make_basis(
+        self, unit: Unit, standing: QueueStanding, ahead: list[Competitor]
+    ) -> PromiseBasis:
+        is_promised = _is_promised(standing)
+        reservation = standing.reservation
+        return PromiseBasis(
+            start=standing.latest_start if is_promised else None,
+            queue=standing.queue,
+            priority=unit.priority,
+            nodes=frozenset(reservation.nodes) if reservation is not None else frozenset(),
+            ends={other.name: (float(other.end), other.level) for other in standing.waits_for},
+            ahead={other.name: other for other in ahead},
+            quota_edits=self.state.quotas.catalog.edits,
+        )
+
+    def _read_promise(self, unit: Unit) -> PromiseBasis | None:
+        """Return what an earlier process promised."""
+        if unit.key in self.standings:
+            return None
+        for demand in unit.demands:
+            group = self.state.gangs.pod_group(demand.gang) if demand.gang else None
+            status = None if group is None else self.recorded(group.uid)
+            promise = None if status is None else read_promise(status)
+            if promise is not None:
+                return replace(promise, queue="", quota_edits=self.state.quotas.catalog.edits)
+        return None
+
+    def _is_usable(self, row: int) -> bool:
+        node = self.state.table.nodes[row]
+        return node is not None and not node.has_failed and not node.is_unschedulable
+
+
+def _is_promised(standing: QueueStanding) -> bool:
+    return standing.certainty is Certainty.PROMISED
+
+
+def _make_competitor(unit: Unit, standings: Mapping[str, QueueStanding]) -> Competitor:
+    standing = standings.get(unit.key)
+    queue = "" if standing is None else standing.queue
+    return Competitor(unit.group or unit.pods[0].title, queue, unit.priority, unit.is_repair)
+
+
+def _by_gang(
+    units: list[Unit], standings: Mapping[str, QueueStanding]
+) -> Iterator[tuple[GangKey, QueueStanding]]:
+    for unit in reversed(units):
+        standing = standings.get(unit.key)
+        for demand in unit.demands if standing is not None else ():
+            if demand.gang and standing is not None:
+                yield demand.gang, standing

@@ -1,0 +1,76 @@
+"""Where units stand in their queues, as a part of the status of a PodGroup, and back.
+
+What an earlier process promised is read from there: a promise outlives it.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from pydantic import TypeAdapter
+
+from koord.answers.standing import QueueStanding
+from koord.api.parse import InvalidObject, parse_value
+from koord.api.podgroup import GroupQueue, QueueMove, QueueReservation, ReservedPlace
+from koord.api.resource import to_time
+from koord.core.queue.promises import Certainty, PromiseBasis, PromiseMove
+from koord.core.queue.turns import StartReservation
+
+MOST_PLACES: Final = 16
+_ADAPTER: Final = TypeAdapter(GroupQueue)
+
+
+def make_queue_status(standing: QueueStanding) -> GroupQueue:
+    """Return what the status of a PodGroup says."""
+    return GroupQueue(
+        position=standing.position or None,
+        ahead=standing.ahead,
+        head_since=_time(standing.head_since),
+        expected_start=_time(standing.expected_start),
+        start_no_later_than=_time(standing.latest_start),
+        certainty=str(standing.certainty),
+        basis=dict(standing.basis) or None,
+        reservation=_make_reservation(standing.reservation),
+        last_move=_make_move(standing.last_move),
+    )
+
+
+def _make_reservation(reservation: StartReservation | None) -> QueueReservation | None:
+    if reservation is None:
+        return None
+    nodes = sorted(reservation.nodes.items())
+    return QueueReservation(
+        kind=reservation.kind,
+        since=_time(reservation.since),
+        idle_held_seconds=reservation.idle_seconds,
+        places=[ReservedPlace(node=node, pods=pods) for node, pods in nodes[:MOST_PLACES]],
+        places_total=len(nodes),
+    )
+
+
+def _make_move(move: PromiseMove | None) -> QueueMove | None:
+    if move is None:
+        return None
+    return QueueMove.model_validate(
+        {
+            "from": to_time(move.before),
+            "to": _time(move.after),
+            "cause": str(move.cause),
+            "by": move.by or None,
+        }
+    )
+
+
+def _time(seconds: float | None) -> Any:
+    return None if seconds is None else to_time(seconds)
+
+
+def read_promise(status: Mapping[str, Any]) -> PromiseBasis | None:
+    """Return what the status of a PodGroup promises; None if it is nothing, or nonsense."""
+    shown = parse_value(_ADAPTER, status.get("queue") or {}, at=("status", "queue"))
+    if isinstance(shown, InvalidObject) or shown.certainty != Certainty.PROMISED:
+        return None
+    start, reservation = shown.start_no_later_than, shown.reservation
+    if start is None:
+        return None
+    places = (reservation.places if reservation is not None else None) or ()
+    return PromiseBasis(int(start.timestamp()), nodes=frozenset(place.node for place in places))

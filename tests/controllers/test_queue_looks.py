@@ -1,0 +1,166 @@
+"""Looks at the queues: what is told of a gang, what was promised, and what became of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.builders import make_node, make_pod, make_pod_group
+from tests.cluster import SCORING, make_cluster
+
+from koord.controllers.queue_looks import QueueLooks
+from koord.controllers.queue_status import make_queue_status, read_promise
+from koord.core.queue.plugin import Queues
+from koord.core.queue.promises import Certainty, MoveCause
+from koord.core.queue.run_time import QueueHints
+from koord.core.queue.turns import TIMED, StartReservation
+
+if TYPE_CHECKING:
+    import pytest
+    from tests.cluster import FakeCluster
+
+NOON = 1_767_268_800.0  # 2026-01-01T12:00:00Z
+
+
+def run_until(cluster: FakeCluster, name: str, node: str, seconds: int) -> None:
+    """Have a pod run since noon that is killed after so many seconds."""
+    says = (("queue", QueueHints(deadline=seconds)),)
+    pod = make_pod(name).gpu(8).running(node).build()
+    cluster.pods(replace(pod, started=NOON, extensions=says))
+
+
+def make_waiting() -> FakeCluster:
+    """Return a busy node, and a gang that waits for it."""
+    cluster = make_cluster(1)
+    run_until(cluster, "run", "n0", 600)
+    cluster.pod_groups(replace(make_pod_group("default/g", 1).build(), uid="g"))
+    return cluster.pods(make_pod("g-0").gang("default/g").gpu(8).created(NOON))
+
+
+def make_looks(cluster: FakeCluster, **recorded: Any) -> QueueLooks:
+    return QueueLooks(
+        cluster.state,
+        cluster.queue,
+        SCORING,
+        lambda: cluster.state.now,
+        lambda: True,
+        lambda: False,
+        recorded.get,
+    )
+
+
+def look(cluster: FakeCluster, looks: QueueLooks, now: float = NOON) -> None:
+    cluster.state.advance(now)
+    cluster.step(now)
+    looks.look()
+
+
+def promise(monkeypatch: pytest.MonkeyPatch, start: float | None, *nodes: str) -> None:
+    """Have room reserved for everybody from then on."""
+    reserved = None
+    if start is not None:
+        reserved = StartReservation(TIMED, int(start), int(NOON), dict.fromkeys(nodes, 1))
+    monkeypatch.setattr(Queues, "_find_head", lambda *_: (int(NOON), reserved))
+
+
+def test_a_look_tells_when_a_gang_starts() -> None:
+    cluster = make_waiting()
+    looks = make_looks(cluster)
+    look(cluster, looks)
+    standing = looks.of("default/g")
+    assert standing is not None
+    assert (standing.state, standing.certainty) == ("WaitingForNodes", Certainty.ESTIMATED)
+    assert standing.expected_start == NOON + 600
+    assert make_queue_status(standing).encode_set() == {
+        "position": 1,
+        "ahead": 0,
+        "expectedStart": "2026-01-01T12:10:00Z",
+        "certainty": "Estimated",
+        "basis": {"Declared": 1},
+    }
+
+
+def test_what_was_placed_is_forgotten_and_compared_with_what_was_expected() -> None:
+    cluster = make_waiting()
+    looks = make_looks(cluster)
+    look(cluster, looks)
+    (unit,) = cluster.queue.pending()
+    cluster.state.advance(NOON + 630)
+    looks.note_start(unit)
+    (error,) = looks.errors
+    assert (error.seconds, error.is_covered) == (30, False)
+    assert not looks.is_covered
+    cluster.delete_pods("run")
+    look(cluster, looks, NOON + 630)
+    assert looks.of("default/g") is None
+
+
+def test_a_promise_that_moves_later_names_the_lost_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = make_waiting()
+    looks = make_looks(cluster)
+    promise(monkeypatch, NOON + 600, "n0")
+    look(cluster, looks)
+    standing = looks.of("default/g")
+    assert standing is not None
+    assert (standing.certainty, standing.last_move) == (Certainty.PROMISED, None)
+    cluster.nodes(make_node("n0").gpu(8).unschedulable(), make_node("n1").gpu(8))
+    run_until(cluster, "other", "n1", 1200)
+    promise(monkeypatch, NOON + 1200, "n1")
+    look(cluster, looks, NOON + 10)
+    standing = looks.of("default/g")
+    assert standing is not None
+    assert standing.last_move is not None
+    assert (standing.last_move.cause, standing.last_move.by) == (MoveCause.NODE, "n0")
+    assert standing.text().endswith("It was promised 12:10 UTC before, and moved later (Node, n0).")
+    assert looks.broken[MoveCause.NODE] == 1
+    promise(monkeypatch, NOON + 900, "n1")
+    look(cluster, looks, NOON + 20)
+    assert looks.broken.total() == 1, "moves earlier are silent"
+
+
+def test_a_promise_of_an_earlier_process_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = make_waiting()
+    promise(monkeypatch, NOON + 600, "n0")
+    looks = make_looks(cluster)
+    look(cluster, looks)
+    standing = looks.of("default/g")
+    assert standing is not None
+    status = {"queue": make_queue_status(standing).encode_set()}
+
+    after = make_looks(cluster, g=status)
+    promise(monkeypatch, None)
+    look(cluster, after, NOON + 60)
+    assert after.broken.total() == 1
+    kept = after.of("default/g")
+    assert kept is not None
+    assert kept.last_move is not None
+    assert kept.last_move.before == NOON + 600
+
+
+def test_the_first_hundred_of_a_tree_are_told() -> None:
+    cluster = make_cluster(1)
+    run_until(cluster, "run", "n0", 600)
+    for at in range(103):
+        cluster.gang(f"g{at:03}", 1)
+    looks = make_looks(cluster)
+    look(cluster, looks)
+    assert len(looks.standings) == 100
+    first = looks.of("default/g000")
+    assert first is not None
+    assert (first.position, first.waiting) == (1, 103)
+    assert looks.of("default/g102") is None
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=5,
+)
+FIELDS = ("certainty", "startNoLaterThan", "reservation", "places")
+
+
+@given(st.dictionaries(st.sampled_from(FIELDS), json_values | st.just("Promised")) | json_values)
+def test_nonsense_in_a_status_promises_nothing(queue: object) -> None:
+    assert read_promise({"queue": queue}) is None
