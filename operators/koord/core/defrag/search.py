@@ -50,6 +50,9 @@ FEW_UNITS: Final = 12
 """Up to so many units all sets are tried at once."""
 SET_STEPS: Final = 20
 """Array operations that take as long as one set."""
+_SEVERAL_PODS: Final = 3
+"""So many times the steps a search may take for several pods: they are of the kind that takes less
+time. Only the quick search takes them all: sets for several nodes are too many to be tried."""
 _FIRST_SHARE: Final = 0.3
 _QUICK_SHARE: Final = 0.7
 _MOST_TRIED: Final = 6
@@ -90,11 +93,15 @@ def plan_moves(
             context.prepare(cycle)
         # What leaves anyway makes room by itself; moves are for what is missing then.
         cycle.remove(movable.terminating)
-        limits = TrialOptions(options.scoring, options.most_steps)
+        limits = TrialOptions(options.scoring, _times_of(unit) * options.most_steps)
         trials = MoveTrials(state.gangs, cycle, unit, movable.units, limits)
         occupancy_of = partial(find_occupancy, state.plugin(Devices), cycle)
         bounds = MoveBounds(trials.room, movable.units, occupancy_of)
         return _Search(trials, bounds, movable, costs, options.most_moves).run()
+
+
+def _times_of(unit: Unit) -> int:
+    return _SEVERAL_PODS if len(unit.pods) > 1 else 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +128,8 @@ class _Search:
         self._units = movable.units
         self._costs = costs
         self._most = most_moves
+        self._exact_share = 1 / _times_of(trials.unit)
+        """Until this part of the steps is used up, sets are tried."""
         self._bounds = bounds
         self._twins = _find_twins(self._units)
         self._best: _Solution | None = None
@@ -144,7 +153,7 @@ class _Search:
                 level += 1
             if self._best is None:
                 self._try_quickly(level)
-        while level <= self._last_level() and self._search_level(level, 1.0):
+        while level <= self._last_level() and self._search_level(level, self._exact_share):
             if self._best is not None and self._best.cost.pods == level:
                 return self._conclude(self._best, is_cheapest=True)
             level += 1
@@ -178,7 +187,7 @@ class _Search:
         without = self._trials.place_without_all()
         if not isinstance(without, Placement):
             return MovesNotHelpful(pods, without, self._movable.protected)
-        if self._trials.is_over:
+        if self._trials.is_past(self._exact_share):
             return MovesNotSearched(pods, level, self._trials.steps)
         return NoRoomToMove(pods, level, self._most if self._most < pods else 0)
 
