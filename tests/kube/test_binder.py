@@ -80,6 +80,32 @@ async def test_a_pod_of_which_its_scheduler_chooses_the_node_is_not_pinned(
     assert await binder.release(assignment, placement) == PodGone()
 
 
+@pytest.mark.parametrize("gates", [[{"name": operators.PLACEMENT_GATE}], []])
+@pytest.mark.parametrize(("limit", "expected"), [(60, 60), (200, 100)])
+async def test_a_pod_has_its_limit_before_it_is_bound(
+    pods: Pods, binder: Binder, gates: list[dict[str, str]], limit: int, expected: int
+) -> None:
+    pod = await pods.create(schedulingGates=gates, activeDeadlineSeconds=100)
+    placement = replace(place((pod, NODE)), time_limits={pod.uid: limit})
+    if gates:
+        assert await binder.release(*only(placement)) == Done()
+        assert (await pods.read(pod))["spec"]["activeDeadlineSeconds"] == expected
+    assert await binder.bind(*only(placement)) == Done()
+    assert (await pods.read(pod))["spec"]["activeDeadlineSeconds"] == expected
+
+
+async def test_a_limit_that_its_owner_has_lowered_meanwhile_stays(
+    pods: Pods, binder: Binder
+) -> None:
+    pod = await pods.create()
+    await pods.client.patch(
+        f"{pods.path}/{pod.name}", {"spec": {"activeDeadlineSeconds": 30}}, Media.MERGE_PATCH
+    )
+    placement = replace(place((pod, NODE)), time_limits={pod.uid: 60})
+    assert await binder.release(*only(placement)) == Done()
+    assert (await pods.read(pod))["spec"]["activeDeadlineSeconds"] == 30
+
+
 async def test_members_record_their_group(pods: Pods, binder: Binder) -> None:
     first, second = await pods.create(), await pods.create()
     placement = place((first, NODE), (second, NODE), group="ns/a,ns/b")

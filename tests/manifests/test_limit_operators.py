@@ -49,7 +49,6 @@ def change(**spec: Any) -> dict[str, Any]:
 
 REFUSED = {
     "image": (STRATEGIC, change(containers=[{"name": "c", "image": "evil"}]), ""),
-    "deadline": (MERGE, change(activeDeadlineSeconds=1), ""),
     "tolerations": (
         JSON_PATCH,
         [{"op": "add", "path": "/spec/tolerations/-", "value": {"operator": "Exists"}}],
@@ -96,6 +95,12 @@ ALLOWED = {
         "",
     ),
     "gate": (JSON_PATCH, [FREE], ""),
+    "limited release": (
+        JSON_PATCH,
+        [FREE, {"op": "add", "path": "/spec/activeDeadlineSeconds", "value": 60}],
+        "",
+    ),
+    "limit without gate": (MERGE, change(activeDeadlineSeconds=1), ""),
     "pinned release": (JSON_PATCH, [FREE, require(PIN)], ""),
     "placed": (STRATEGIC, condition("operators.koordinator.sh/Placed"), "/status"),
     "evicted": (STRATEGIC, condition("operators.koordinator.sh/OverEntitlement"), "/status"),
@@ -139,6 +144,15 @@ def test_others_are_not_limited(scene: Scene) -> None:
         name = scene.hold()["metadata"]["name"]
         answer = scene.mallory.send("PATCH", f"{scene.mallory.pods}/{name}{path}", body, media)
         assert answer.status == 200 or "koord-protect" in answer.message, answer
+
+
+def test_what_runs_is_given_no_limit(scene: Scene) -> None:
+    body = make_pod(f"p-{secrets.token_hex(3)}", gates=())
+    body["spec"]["nodeName"] = "somewhere"
+    assert scene.mallory.send("POST", scene.mallory.pods, body).status == 201
+    path = f"{scene.mallory.pods}/{body['metadata']['name']}"
+    answer = scene.operators.send("PATCH", path, change(activeDeadlineSeconds=1), MERGE)
+    assert (answer.status, "koord-limit-operators" in answer.message) == (403, True)
 
 
 def test_bindings_carry_results_only(scene: Scene) -> None:

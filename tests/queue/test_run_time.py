@@ -13,7 +13,6 @@ from tests.builders import make_pod
 
 from koord.api.gang import parse_pod_group_settings
 from koord.api.lint import lint_documents
-from koord.core.engine.queue import unit_of
 from koord.core.model.pods import Handling, Pod
 from koord.core.model.run_terms import NO_TERMS, BackfillConsent, RunTerms
 from koord.core.queue.run_time import (
@@ -25,8 +24,9 @@ from koord.core.queue.run_time import (
     RunTime,
     end_of,
     hints_of,
+    limit_of,
+    run_time_of,
     run_time_of_running,
-    run_time_of_waiting,
 )
 from koord.core.queue.settings import QueueSettings
 from koord.kube.kind import TranslatorOptions
@@ -60,7 +60,10 @@ def run(name: str = "p", grace: int = 0, deadline: int | None = None, **terms: A
 
 
 def waiting(pod: Pod, settings: QueueSettings = NOTHING, **history: int) -> RunTime:
-    return run_time_of_waiting(unit_of(pod), settings, Estimate(**history) if history else None)
+    estimate = Estimate(**history) if history else None
+    return run_time_of(
+        [(pod, NO_TERMS)], settings, lambda each, gang: limit_of(each, gang, settings), estimate
+    )
 
 
 def test_annotations_of_a_pod_are_read() -> None:

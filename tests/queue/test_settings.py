@@ -19,6 +19,7 @@ from koord.kube.wire import WireCustomResource
 
 KEY = "operators.koordinator.sh/queue"
 COUNT = st.integers(0, 2**31 - 1)
+TIME = st.integers(1, 10 * 365 * 24 * 3600).map(lambda seconds: f"{seconds}s")
 SETTINGS = st.fixed_dictionaries(
     {},
     optional={
@@ -27,6 +28,9 @@ SETTINGS = st.fixed_dictionaries(
         "maxPending": COUNT,
         "maxPendingPerUser": COUNT,
         "stop": st.sampled_from(["None", "Hold", "HoldAndDrain"]),
+        "maxRunTime": TIME,
+        "defaultRunTime": TIME,
+        "enforceDefault": st.booleans(),
     },
 )
 

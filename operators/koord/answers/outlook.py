@@ -11,13 +11,10 @@ from koord.answers.standing import Lookout, QueueStanding, make_standings
 from koord.core.engine.scoring import Scoring
 from koord.core.engine.state import ClusterState
 from koord.core.model.plan import Unit
-from koord.core.model.pods import Pod
 from koord.core.model.reasons import Reason
-from koord.core.model.run_terms import NO_TERMS, RunTerms
 from koord.core.queue.endings import find_endings
 from koord.core.queue.eta import MOST_UNITS, Forecast, Outlook, choose_first
 from koord.core.queue.plugin import Queues
-from koord.core.queue.run_time import RunTime, run_time_of_running, run_time_of_waiting
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,27 +68,16 @@ def foresee(look: Look) -> Mapping[str, Forecast]:
     """Return when units are expected to start: of the first of each quota tree."""
     state, queues = look.state, look.queues
 
-    def expected_time(unit: Unit) -> RunTime:
-        settings = queues.settings_of(queues.queue_of(unit.pods[0]))
-        return run_time_of_waiting(unit, settings)
-
-    def running_time(pods: Sequence[Pod]) -> RunTime:
-        settings = queues.settings_of(queues.queue_of(pods[0]))
-        return run_time_of_running([(pod, _terms_of(state, pod)) for pod in pods], settings)
-
     chosen = [unit for unit in look.first(MOST_UNITS) if not _is_held(unit)]
-    endings = tuple(find_endings(state, running_time, state.now))
+    endings = tuple(find_endings(state, queues.limits.run_time_of_running, state.now))
     cycle = state.open_cycle(lambda: look.units)
     try:
-        return Outlook(cycle, look.scoring, expected_time, look.is_over).look(chosen, endings)
+        return Outlook(cycle, look.scoring, queues.limits.run_time_of, look.is_over).look(
+            chosen, endings
+        )
     finally:
         cycle.close()
 
 
 def _is_held(unit: Unit) -> bool:
     return any(demand.is_held for demand in unit.demands)
-
-
-def _terms_of(state: ClusterState, pod: Pod) -> RunTerms:
-    spec = None if pod.gang is None else state.gangs.spec(pod.gang.key)
-    return NO_TERMS if spec is None else spec.run

@@ -49,6 +49,12 @@ class QueueSpec(Model):
     """How many units of one user may have started."""
     stop: Literal["None", "Hold", "HoldAndDrain"] | None = None
     """Whether nothing new starts."""
+    max_run_time: _TimeAboveZero | None = None
+    """The longest time limit."""
+    default_run_time: _TimeAboveZero | None = None
+    """How long units are expected to run that do not say it."""
+    enforce_default: Annotated[bool, Field(strict=True)] | None = None
+    """Whether `defaultRunTime` is a limit."""
 
 
 class FullQueueSpec(QueueSpec):
@@ -64,12 +70,6 @@ class FullQueueSpec(QueueSpec):
     """Which knowledge counts as the end of a unit."""
     short_limit: _Time | None = None
     """Units with a time limit this short may use reserved room while no end is known."""
-    max_run_time: _TimeAboveZero | None = None
-    """The longest time limit."""
-    default_run_time: _TimeAboveZero | None = None
-    """How long units are expected to run that do not say it."""
-    enforce_default: Annotated[bool, Field(strict=True)] | None = None
-    """Whether `defaultRunTime` is a limit."""
     user_fairness: Literal["None", "Decayed"] | None = None
     """Whether users who have used less lately come first."""
     user_weights: Annotated[dict[_User, _Weight], Field(max_length=_MOST_USERS)] | None = None

@@ -317,6 +317,9 @@ class PlacementController:
         writes = self.state.writes_before(placement)
         if writes:
             placement = replace(placement, writes=writes)
+        limits = self.state.time_limits(placement)
+        if limits:
+            placement = replace(placement, time_limits=limits)
         for assignment in placement.assignments:
             self.state.assume(assignment.pod.uid, assignment.node, assignment.allocations)
         return self.flights.begin(unit, placement)

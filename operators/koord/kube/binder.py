@@ -382,6 +382,7 @@ class _Bind(_PodStep):
 
     def __init__(self, assignment: Assignment, written: Written, form: PodForm | None) -> None:
         super().__init__(assignment, written, form)
+        self._form = form
         self._version = ""
 
     @override
@@ -391,11 +392,11 @@ class _Bind(_PodStep):
         metadata["annotations"] = self.written.annotations
         if self.is_guarded:
             metadata["resourceVersion"] = self._version
-        if self.written.labels and not pod.is_gated:
+        if not pod.is_gated and (before := self._make_patch_before()):
             # Of a Binding only annotations reach the pod before Kubernetes 1.35. What had our gate
-            # has its labels since its release.
-            labels = {"metadata": {"uid": pod.uid, "labels": self.written.labels}}
-            await client.patch(self.path, labels, Media.MERGE_PATCH)
+            # has its labels and its limit since its release.
+            before["metadata"]["uid"] = pod.uid
+            await client.patch(self.path, before, Media.MERGE_PATCH)
         binding = {
             "apiVersion": "v1",
             "kind": "Binding",
@@ -404,12 +405,23 @@ class _Bind(_PodStep):
         }
         await client.post(f"{self.path}/binding", binding)
 
+    def _make_patch_before(self) -> dict[str, Any]:
+        """Return what a Binding cannot write; empty if that is nothing."""
+        patch: dict[str, Any] = {}
+        limit = self.written.time_limit
+        if limit is not None and not (self._form and self._form.is_limited_to(limit)):
+            patch["spec"] = {"activeDeadlineSeconds": limit}
+        if self.written.labels or patch:
+            patch["metadata"] = {"labels": self.written.labels}
+        return patch
+
     @override
     def pending_outcome(self, pod: WirePod) -> Outcome | None:
         if pod.spec.scheduling_gates:
             return StillGated()
+        self._form = make_form(pod, AffinityForm())
         self._version = pod.metadata.resource_version
-        self.is_guarded = not self.written.fits_surely(make_form(pod, AffinityForm()))
+        self.is_guarded = not self.written.fits_surely(self._form)
         return self._find_oversize(pod)
 
 

@@ -33,6 +33,7 @@ from koord.kube.wire import WireCondition
 Operation: TypeAlias = dict[str, Any]
 
 _ANNOTATIONS: Final = "/metadata/annotations"
+_TIME_LIMIT: Final = "/spec/activeDeadlineSeconds"
 _AFFINITY: Final = "/spec/affinity"
 _NODE_AFFINITY: Final = f"{_AFFINITY}/nodeAffinity"
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -47,6 +48,12 @@ class PodForm:
     affinity: AffinityForm
     conditions: tuple[WireCondition, ...] = ()
     annotation_bytes: int = 0
+    time_limit: int | None = None
+    """`activeDeadlineSeconds`."""
+
+    def is_limited_to(self, seconds: int) -> bool:
+        """Whether the pod is ended after so long in any case; its limit cannot be raised."""
+        return self.time_limit is not None and self.time_limit <= seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +62,8 @@ class Written:
 
     annotations: dict[str, str]
     labels: dict[str, str] = field(default_factory=dict)
+    time_limit: int | None = None
+    """Of the run, in seconds; the spec of the pod is to have it."""
 
     def fits_surely(self, form: PodForm | None) -> bool:
         """Whether a pod has room for the annotations, whichever of them it has already."""
@@ -76,6 +85,9 @@ def make_release_patch(assignment: Assignment, form: PodForm, written: Written) 
             for key, value in written.labels.items()
         ),
     ]
+    limit = written.time_limit
+    if limit is not None and not form.is_limited_to(limit):
+        operations.append({"op": "add", "path": _TIME_LIMIT, "value": limit})
     if pod.handling is Handling.RELEASE_PINNED and not assignment.is_open:
         operations += _pin(form.affinity, assignment.node)
     return operations
@@ -181,7 +193,8 @@ def encode_metadata(
         for write in writes
         if not write.is_label
     }
-    return Written(annotations, {write.key: write.value for write in writes if write.is_label})
+    labels = {write.key: write.value for write in writes if write.is_label}
+    return Written(annotations, labels, placement.time_limits.get(uid))
 
 
 def encode_reservation(

@@ -331,6 +331,13 @@ class Plugin:
         """Yield what has to be written to other objects before a pod is bound; only reads."""
         return ()
 
+    def time_limit(self, pod: Pod) -> int | None:  # noqa: ARG002 - the same
+        """Return after how many seconds its kubelet is to end a pod that starts now; None: never.
+
+        What the pod says itself in its spec is lowered to it.
+        """
+        return None
+
     def note_plan(self, session: Session, plan: Plan) -> None:
         """Record the effects of a committed plan on later cycles."""
 

@@ -68,6 +68,7 @@ class ClusterState:
         self._charging = overriding(self.plugins, "charge")
         self._observing = overriding(self.plugins, "observe")
         self._pre_binding = overriding(self.plugins, "pre_bind")
+        self._limiting = overriding(self.plugins, "time_limit")
         self._absorbing = overriding(self.plugins, "absorb")
         self._advancing = overriding(self.plugins, "advance")
         self._giving_turns = overriding(self.plugins, "has_turn")
@@ -188,6 +189,17 @@ class ClusterState:
             for assignment in (placement.assignments if self._pre_binding else ())
         }
         return {uid: changes for uid, changes in writes.items() if changes}
+
+    def time_limits(self, placement: Placement) -> dict[str, int]:
+        """Return pod uid -> after how many seconds its kubelet is to end it."""
+        pods = [assignment.pod for assignment in placement.assignments]
+        limits = (
+            (pod.uid, limit)
+            for plugin in self._limiting
+            for pod in pods
+            if (limit := plugin.time_limit(pod)) is not None
+        )
+        return dict(limits)
 
     def _find_place(self, uid: str) -> Place | None:
         charge = self._charges.get(uid)

@@ -199,6 +199,8 @@ class Placement:
     """Pod uid -> the quota that the pod is charged to from now on; others are in none."""
     writes: Mapping[str, Sequence[ObjectWrite]] = field(default_factory=dict, compare=False)
     """Pod uid -> what has to be written to other objects before the pod is bound."""
+    time_limits: Mapping[str, int] = field(default_factory=dict, compare=False)
+    """Pod uid -> after how many seconds its kubelet is to end it."""
     uids: frozenset[str] = field(init=False, repr=False, compare=False)
     """The members that are released together."""
     youngest: float = field(init=False, repr=False, compare=False)

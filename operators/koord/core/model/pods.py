@@ -378,6 +378,9 @@ class Pod:
     started: float = field(default=0.0, compare=False)
     """When the kubelet accepted it, in seconds since the epoch; 0 before that. Updated with the
     next change that is compared, at the latest when the pod runs."""
+    finished: float = field(default=0.0, compare=False)
+    """When it had succeeded or failed, as its kubelet says, in seconds since the epoch; 0: nobody
+    knows, or it has not."""
     checkpointed: float = field(default=0.0, compare=False)
     """When it last saved its work, in seconds since the epoch; 0: never."""
     soft_eviction: float = field(default=0.0, compare=False)

@@ -18,6 +18,7 @@ from koord.core.model.plan import Unit, UnitKey, Unplaced
 from koord.core.model.pods import Pod
 from koord.core.model.reasons import Reason
 from koord.core.queue.counts import Line, StartedUnits, has_started, lines_of
+from koord.core.queue.limits import RunLimits
 from koord.core.queue.reasons import (
     NAME,
     HeldByOwner,
@@ -59,6 +60,7 @@ class Queues(Plugin):
         super().attach(view)
         self._default = settle(self._options.values, ())
         self._note_limits()
+        self.limits = RunLimits(view, self.queue_of, self.settings_of)
 
     @override
     def absorb(self) -> None:
@@ -96,6 +98,11 @@ class Queues(Plugin):
         """Return how many units have started, by queue and user."""
         return Counter() if self._started is None else self._started.counts
 
+    @override
+    def time_limit(self, pod: Pod) -> int | None:
+        left = self.limits.left_of(pod)
+        return None if left is None else max(left, 1)
+
     def turns(self, cycle: Cycle) -> tuple[Turn, ...]:
         """Return the turns of all complete units that wait, in order."""
         competition = Competition(cycle, lambda unit: self.queue_of(unit.pods[0]))
@@ -121,7 +128,7 @@ class Queues(Plugin):
 
 
 class HoldSession(Admitting):
-    """Units that their owners hold back: all there is where no queue says anything."""
+    """Units held back by their owners, or with no time left: all there is without settings."""
 
     name = NAME
 
@@ -130,7 +137,9 @@ class HoldSession(Admitting):
 
     @override
     def admit(self, unit: Unit) -> Reason | None:
-        return HeldByOwner() if _is_held(unit) and not self.has_started(unit) else None
+        if _is_held(unit) and not self.has_started(unit):
+            return HeldByOwner()
+        return self._queues.limits.refuse(unit)
 
     def has_started(self, unit: Unit) -> bool:
         return has_started(unit, self._queues.view)
@@ -146,10 +155,9 @@ class QueueTurnSession(HoldSession):
 
     @override
     def admit(self, unit: Unit) -> Reason | None:
-        if self.has_started(unit):
-            return None
-        if _is_held(unit):
-            return HeldByOwner()
+        refused = super().admit(unit)
+        if refused is not None or self.has_started(unit):
+            return refused
         queue = self._queues.queue_of(unit.pods[0])
         stop = self._queues.settings_of(queue).stop
         if stop != "None":

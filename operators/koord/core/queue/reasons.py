@@ -79,3 +79,35 @@ class QueueFull(QueueLimitReached):
     advises: ClassVar = ("Wait until some of them start, or {ask} raise {setting} of {queue}.",)
     limit: int
     setting: str
+
+
+@dataclass(frozen=True, slots=True)
+class TimeLimitTooLong(NotItsTurn):
+    """It may run longer than its queue allows."""
+
+    code: ClassVar = "TimeLimitTooLong"
+    reason_class: ClassVar = ReasonClass.MISCONFIGURED
+    way_out: ClassVar = "lower its limit; ask for a larger `maxRunTime`"
+    says: ClassVar = (
+        "{pod} may run for {limit:,} s, and units of queue {queue} for {most:,} s (maxRunTime)"
+    )
+    advises: ClassVar = (
+        "Lower its max-run-time or activeDeadlineSeconds, or {ask} raise maxRunTime of {queue}.",
+    )
+    pod: str
+    limit: int
+    most: int
+    queue: str
+
+
+@dataclass(frozen=True, slots=True)
+class TimeLimitReached(NotItsTurn):
+    """Those that it replaces have run for as long as the run may take."""
+
+    code: ClassVar = "TimeLimitReached"
+    reason_class: ClassVar = ReasonClass.MISCONFIGURED
+    way_out: ClassVar = "delete it, or raise `operators.koordinator.sh/max-run-time`"
+    says: ClassVar = "the {limit:,} s that {pod} and those before it may run are over"
+    advises: ClassVar = ("Delete it, or raise operators.koordinator.sh/max-run-time.",)
+    pod: str
+    limit: int

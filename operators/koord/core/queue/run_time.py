@@ -5,11 +5,10 @@ limits are enforced, or reads a clock.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from koord.core.model.plan import Unit
 from koord.core.model.pods import Handling, Pod
 from koord.core.model.run_terms import NO_TERMS, RunTerms
 from koord.core.queue.reasons import NAME
@@ -100,21 +99,30 @@ def hints_of(pod: Pod) -> QueueHints:
     return NO_HINTS
 
 
-def own_limit(pod: Pod, gang: RunTerms = NO_TERMS) -> int | None:
-    """Return the smallest limit that a waiting pod and its gang say; the pod can be given it."""
-    hints = hints_of(pod)
-    limits = (hints.deadline, *_written_limits(pod, hints.terms, gang))
+def smallest(*limits: int | None) -> int | None:
+    """Return the smallest of the limits that there are."""
     return min((limit for limit in limits if limit is not None), default=None)
+
+
+def limits_of(pod: Pod, gang: RunTerms, settings: QueueSettings) -> tuple[int | None, int | None]:
+    """Return after how long a waiting pod is killed, and after how long its run is.
+
+    The first is what its spec says, and begins anew with each pod. The second is what the pod or
+    its gang says beside that; whoever says neither has the limit of the queue (Q22).
+    """
+    hints = hints_of(pod)
+    if pod.handling in _UNENFORCEABLE:
+        return hints.deadline, None
+    written = smallest(hints.terms.max_run_time, gang.max_run_time)
+    if written is None and hints.deadline is None:
+        default = settings.default_run_time if settings.enforce_default else None
+        written = smallest(settings.max_run_time, default)
+    return hints.deadline, written
 
 
 def limit_of(pod: Pod, gang: RunTerms, settings: QueueSettings) -> int | None:
-    """Return the limit that a waiting pod starts with: its own, or that of its queue (Q22)."""
-    own = own_limit(pod, gang)
-    if own is not None or pod.handling in _UNENFORCEABLE:
-        return own
-    default = settings.default_run_time if settings.enforce_default else None
-    limits = (settings.max_run_time, default)
-    return min((limit for limit in limits if limit is not None), default=None)
+    """Return the limit that a waiting pod starts with, if nothing ran in its place before."""
+    return smallest(*limits_of(pod, gang, settings))
 
 
 def run_time_of(
@@ -137,14 +145,6 @@ def run_time_of(
     )
     expected = _estimate(stated, settings, estimate).expected or longest
     return RunTime(Knowledge.DECLARED, min(expected, longest), bound + KILL_MARGIN, longest)
-
-
-def run_time_of_waiting(
-    unit: Unit, settings: QueueSettings, estimate: Estimate | None = None
-) -> RunTime:
-    """Return what is known of a unit that waits."""
-    pods = [(pod, demand.run) for demand in unit.demands for pod in demand.pods]
-    return run_time_of(pods, settings, lambda pod, gang: limit_of(pod, gang, settings), estimate)
 
 
 def run_time_of_running(
@@ -174,22 +174,6 @@ def end_of(run_time: RunTime, start: int, now: int) -> End | None:
 def start_of(pods: Iterable[Pod], now: int) -> int:
     """Return when pods of a unit on nodes started: now, while no kubelet has accepted one."""
     return min((int(pod.started) for pod in pods if pod.started), default=now)
-
-
-def shorten(run_time: RunTime, passed: int) -> RunTime:
-    """Return what is left of the limits of a unit that goes on after ``passed`` seconds."""
-    if run_time.limit is None or run_time.bound is None or not passed:
-        return run_time
-    limit = max(run_time.limit - passed, 1)
-    expected = None if run_time.expected is None else min(run_time.expected, limit)
-    bound = run_time.bound - run_time.limit + limit
-    return replace(run_time, expected=expected, bound=bound, limit=limit)
-
-
-def _written_limits(pod: Pod, terms: RunTerms, gang: RunTerms) -> tuple[int | None, ...]:
-    if pod.handling in _UNENFORCEABLE:
-        return ()
-    return terms.max_run_time, gang.max_run_time
 
 
 def _stated(pods: Iterable[tuple[Pod, RunTerms]]) -> int | None:

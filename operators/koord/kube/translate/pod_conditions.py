@@ -32,6 +32,13 @@ _ADMISSION_FAILURES: Final = frozenset(
 """``status.reason`` of pods that a kubelet rejected, besides ``OutOf`` and a resource."""
 
 
+_TERMINAL: Final = frozenset({PodPhase.SUCCEEDED, PodPhase.FAILED})
+_ENDED_BY: Final = frozenset(
+    {"Ready", "ContainersReady", "PodReadyToStartContainers", "DisruptionTarget"}
+)
+"""Conditions of pods that change when their containers end."""
+
+
 def find_unschedulable(wire: WirePod) -> WireCondition | None:
     conditions = () if wire.spec.node_name else wire.status.conditions or ()
     wanted = POD_SCHEDULED, UNSCHEDULABLE
@@ -106,6 +113,17 @@ def _read_rejection(status: PodStatus) -> str:
     reason = status.reason
     is_known = reason in _ADMISSION_FAILURES or reason.startswith(_OUT_OF)
     return reason if is_known else ""
+
+
+def read_finished(status: PodStatus) -> float:
+    """Return when a pod had succeeded or failed, in seconds since the epoch; 0 if nobody knows.
+
+    Kubelets say it for each container, and of the whole pod that it is no longer ready.
+    """
+    if status.phase not in _TERMINAL:
+        return 0.0
+    times = [_time_of(each) for each in status.conditions or () if each.type in _ENDED_BY]
+    return max(times, default=0.0)
 
 
 def read_time(text: str) -> float:

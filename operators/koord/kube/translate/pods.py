@@ -54,6 +54,7 @@ from koord.kube.translate.node_affinity import AffinityForm
 from koord.kube.translate.pod_conditions import (
     POD_SCHEDULED,
     find_unschedulable,
+    read_finished,
     read_marks,
     read_time,
 )
@@ -194,6 +195,7 @@ class PodTranslator:
             reserved_node=self._intern(shaped.pinned_to) if is_daemon and not gates else "",
             move_hints=read_move_hints(meta.annotations, spec.volumes),
             started=status.start_time.timestamp() if status.start_time else 0.0,
+            finished=read_finished(status),
             checkpointed=read_time(_annotation(meta, CHECKPOINTED_AT)),
             soft_eviction=_seconds(_annotation(meta, SOFT_EVICTION_TIME)),
             ends_until=read_deadline(_annotation(meta, SOFT_EVICTION)) if is_marked else 0.0,
@@ -406,6 +408,7 @@ def _make_form(wire: WirePod, affinity: AffinityForm, annotation_bytes: int) -> 
         affinity=affinity,
         conditions=tuple(c for c in wire.status.conditions or () if c.type in _WRITTEN_CONDITIONS),
         annotation_bytes=annotation_bytes,
+        time_limit=wire.spec.active_deadline_seconds,
     )
 
 

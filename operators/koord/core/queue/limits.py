@@ -1,0 +1,86 @@
+"""Limits of run times in a cluster: which one each pod starts with, and who may not start with his.
+
+A limit is of the whole run: what replaces a pod has what the earlier ones have left of it. How a
+limit is enforced is not known here.
+"""
+
+from collections.abc import Callable, Sequence
+
+from koord.core.engine.state_view import StateView
+from koord.core.model.plan import Unit
+from koord.core.model.pods import Pod
+from koord.core.model.run_terms import NO_TERMS, RunTerms
+from koord.core.queue.counts import has_started
+from koord.core.queue.earlier_runs import EarlierRuns
+from koord.core.queue.reasons import TimeLimitReached, TimeLimitTooLong
+from koord.core.queue.run_time import (
+    RunTime,
+    limit_of,
+    limits_of,
+    run_time_of,
+    run_time_of_running,
+    smallest,
+)
+from koord.core.queue.settings import QueueSettings
+
+
+class RunLimits:
+    """The limits of waiting pods."""
+
+    def __init__(
+        self,
+        view: StateView,
+        queue_of: Callable[[Pod], str],
+        settings_of: Callable[[str], QueueSettings],
+    ) -> None:
+        self._view, self._queue_of, self._settings_of = view, queue_of, settings_of
+        self._earlier: EarlierRuns | None = None
+
+    def terms_of(self, pod: Pod) -> RunTerms:
+        """Return what the gang of a pod says of its run."""
+        spec = None if pod.gang is None else self._view.gangs.spec(pod.gang.key)
+        return NO_TERMS if spec is None else spec.run
+
+    def left_of(self, pod: Pod) -> int | None:
+        """Return after how many seconds a pod is to be ended if it starts now; None: never."""
+        return self._left_of(pod, self.terms_of(pod), self._settings_of(self._queue_of(pod)))
+
+    def run_time_of(self, unit: Unit) -> RunTime:
+        """Return how long a waiting unit runs if it starts now."""
+        settings = self._settings_of(self._queue_of(unit.pods[0]))
+        pods = [(pod, demand.run) for demand in unit.demands for pod in demand.pods]
+        return run_time_of(pods, settings, lambda pod, gang: self._left_of(pod, gang, settings))
+
+    def run_time_of_running(self, pods: Sequence[Pod]) -> RunTime:
+        """Return how long a unit runs of which these are the pods on nodes."""
+        settings = self._settings_of(self._queue_of(pods[0]))
+        return run_time_of_running([(pod, self.terms_of(pod)) for pod in pods], settings)
+
+    def refuse(self, unit: Unit) -> TimeLimitTooLong | TimeLimitReached | None:
+        """Return why a unit may not start with its limit."""
+        if not unit.pods:
+            return None
+        queue = self._queue_of(unit.pods[0])
+        settings = self._settings_of(queue)
+        is_start = not has_started(unit, self._view)
+        for demand in unit.demands:
+            for pod in demand.pods:
+                if settings.max_run_time is None and not pod.extensions and demand.run == NO_TERMS:
+                    continue
+                limit, most = limit_of(pod, demand.run, settings), settings.max_run_time
+                if limit is None:
+                    continue
+                if is_start and most is not None and limit > most:
+                    return TimeLimitTooLong(pod.key, limit, most, queue)
+                left = self._left_of(pod, demand.run, settings)
+                if left is not None and left <= 0:
+                    return TimeLimitReached(pod.key, limit)
+        return None
+
+    def _left_of(self, pod: Pod, gang: RunTerms, settings: QueueSettings) -> int | None:
+        of_pod, of_run = limits_of(pod, gang, settings)
+        if of_run is None:
+            return of_pod
+        if self._earlier is None:
+            self._earlier = EarlierRuns(self._view)
+        return smallest(of_pod, of_run - self._earlier.passed(pod))
