@@ -104,6 +104,11 @@ def sum_up(model: str, nodes: Sequence[NodeGpus]) -> ModelFragmentation:
     )
 
 
+def count_gpus_of_nodes(state: ClusterState) -> Mapping[str, NodeGpus]:
+    """Return the GPUs of every node that has some, by its name."""
+    return {gpus.node: gpus for gpus in find_gpus(state)}
+
+
 def find_gpus(state: ClusterState) -> Iterator[NodeGpus]:
     """Yield the GPUs of every node that has some."""
     devices, cycle = state.plugin(Devices), state.open_cycle()

@@ -21,6 +21,11 @@ DOMAINS: Final = (
                 "koord.cli.room",
                 "Show where there is room for pods with so many GPUs, and what lacks.",
             ),
+            Command(
+                "sick",
+                "koord.cli.sick",
+                "Show what is not well in the cluster, and what to do about it.",
+            ),
         ),
     ),
     Domain(

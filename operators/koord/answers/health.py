@@ -1,0 +1,237 @@
+"""What is sick in the cluster: nodes, devices, pods that do not end, gangs below their minimum.
+
+Found in what was read, each finding with what to do. What only the process of the operators knows
+(refused writes, lists that are not read) is in its Lease. Decides nothing.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from koord.answers.fragmentation import count_gpus_of_nodes
+from koord.core.device.plugin import Devices
+from koord.core.device.status import observe_devices
+from koord.core.engine.state import ClusterState
+from koord.core.gang.quorum import find_lost
+from koord.core.model.device_names import GPU
+from koord.core.model.nodes import Node
+from koord.core.model.text import listed, plural
+from koord.core.reservation.placeholders import find_overfull
+from koord.core.reservation.plugin import Reservations
+
+STUCK_SECONDS: Final = 60
+"""This long after its grace period a pod that terminates is stuck."""
+_MOST_NAMED: Final = 4
+
+
+class Severity(StrEnum):
+    """How much it matters."""
+
+    ERROR = "Error"
+    """Pods or GPUs are out of use, and it does not end by itself."""
+    WARNING = "Warning"
+    """It keeps pods away, or may be meant."""
+
+
+@dataclass(frozen=True, slots=True)
+class SickSubject:
+    """The object that is not well; ``device`` is a part of it."""
+
+    kind: str
+    name: str
+    namespace: str = ""
+    device: str = ""
+
+    def __str__(self) -> str:
+        name = f"{self.namespace}/{self.name}" if self.namespace else self.name
+        return f"{self.kind.lower()}/{name}{f' {self.device}' if self.device else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class HealthFinding:
+    """Something that is not well. ``since`` is in seconds since the epoch; 0: that is not known.
+
+    ``gpus_out`` is how many GPUs nobody can get because of it; ``units`` are pods and gangs that it
+    concerns.
+    """
+
+    subject: SickSubject
+    reason: str
+    severity: Severity
+    message: str
+    do_this: str
+    since: float = 0.0
+    gpus_out: int = 0
+    units: tuple[str, ...] = ()
+
+
+def find_sick(state: ClusterState, now: float) -> tuple[HealthFinding, ...]:
+    """Return all findings: errors first, then by GPUs out, then by subject."""
+    state.refresh()
+    findings = [finding for finder in _FINDERS for finding in finder(state, now)]
+    return tuple(
+        sorted(
+            findings,
+            key=lambda finding: (
+                finding.severity is not Severity.ERROR,
+                -finding.gpus_out,
+                str(finding.subject),
+                finding.reason,
+            ),
+        )
+    )
+
+
+def _find_nodes(state: ClusterState, _now: float) -> Iterator[HealthFinding]:
+    gpus = count_gpus_of_nodes(state)
+    for name, row in state.table.live_rows():
+        node = state.table.node_at(row)
+        finding = _describe_node(node)
+        if finding is not None:
+            reason, severity, message, do_this = finding
+            of_node = gpus.get(name)
+            out = 0 if of_node is None else of_node.total if of_node.is_down else of_node.stranded
+            yield HealthFinding(
+                SickSubject("Node", name), reason, severity, message, do_this, gpus_out=out
+            )
+
+
+def _describe_node(node: Node) -> tuple[str, Severity, str, str] | None:
+    if node.has_failed:
+        return (
+            "NotReady",
+            Severity.ERROR,
+            "its kubelet does not report, or reports that it is not ready",
+            f"kubectl describe node {node.name}",
+        )
+    if node.is_terminating:
+        return (
+            "BeingDeleted",
+            Severity.WARNING,
+            "it is being deleted, and takes no pods",
+            f"kubectl get node {node.name} -o jsonpath={{.metadata.finalizers}}",
+        )
+    if node.is_unschedulable:
+        return (
+            "Cordoned",
+            Severity.WARNING,
+            "it is cordoned, and takes no new pods",
+            f"kubectl uncordon {node.name}, if it is meant to take pods again",
+        )
+    return None
+
+
+def _find_devices(state: ClusterState, _now: float) -> Iterator[HealthFinding]:
+    plugin = state.plugin(Devices)
+    for name in sorted(plugin.reports):
+        report = plugin.reports[name]
+        status = observe_devices(plugin, report, state.pods)
+        for device in status.unhealthy:
+            yield HealthFinding(
+                SickSubject("Node", name, device=f"{device.kind} {device.minor}"),
+                "Recovering" if device.is_recovering else "DeviceUnhealthy",
+                Severity.WARNING if device.is_recovering else Severity.ERROR,
+                "it is healthy again and not used yet"
+                if device.is_recovering
+                else "its Device reports it as unhealthy",
+                f"koord devices {name}",
+                gpus_out=int(device.kind == GPU),
+                units=device.pods,
+            )
+        if status.problems:
+            path, problem = status.problems[0]
+            yield HealthFinding(
+                SickSubject("Device", name),
+                "InvalidEntries",
+                Severity.WARNING,
+                f"{plural(len(status.problems), 'entry')} cannot be used: {path} {problem}",
+                "mend what writes it: the agent of the node, or koordlet",
+            )
+        if status.strayed:
+            yield HealthFinding(
+                SickSubject("Device", name),
+                str(status.records),
+                Severity.WARNING,
+                status.describe_records(),
+                "restart those pods when it suits them: they may use devices of others",
+                units=tuple(sorted({pod for pod, _ in status.strayed})),
+            )
+
+
+def _find_stuck(state: ClusterState, now: float) -> Iterator[HealthFinding]:
+    for pod in state.pods.values():
+        if pod.node and pod.gone_by and now - pod.gone_by > STUCK_SECONDS:
+            held = f"; finalizers {listed(pod.finalizers[:_MOST_NAMED])}" if pod.finalizers else ""
+            yield HealthFinding(
+                SickSubject("Pod", pod.name, pod.namespace),
+                "TerminationStuck",
+                Severity.ERROR,
+                f"it should have ended, and is still on node {pod.node}{held}",
+                "see what its finalizers wait for"
+                if pod.finalizers
+                else f"see whether node {pod.node} still answers",
+                since=pod.gone_by,
+            )
+
+
+def _find_gangs(state: ClusterState, _now: float) -> Iterator[HealthFinding]:
+    for key in state.gangs.keys():  # noqa: SIM118 - no dict
+        lost = sum(lost_member.missing for lost_member in find_lost(state.gangs, key))
+        if lost:
+            namespace, _, name = key.partition("/")
+            yield HealthFinding(
+                SickSubject("PodGroup", name, namespace),
+                "BelowMin",
+                Severity.ERROR,
+                f"it runs, and lacks {plural(lost, 'member')} that it needs",
+                f"koord explain podgroup {name} -n {namespace}",
+            )
+
+
+def _find_quotas(state: ClusterState, _now: float) -> Iterator[HealthFinding]:
+    for problem in state.quotas.catalog.problems.values():
+        yield HealthFinding(
+            SickSubject("ElasticQuota", problem.quota),
+            str(problem.rule),
+            Severity.WARNING,
+            problem.describe(),
+            "correct the quota; its last valid settings are in force until then",
+        )
+
+
+def _find_topologies(state: ClusterState, _now: float) -> Iterator[HealthFinding]:
+    for name in state.topologies:
+        if state.topologies.problem(name) is not None:
+            yield HealthFinding(
+                SickSubject("ClusterNetworkTopology", name),
+                "InvalidLayers",
+                Severity.WARNING,
+                "its layers are invalid",
+                f"koord topology {name}",
+            )
+
+
+def _find_reservations(state: ClusterState, _now: float) -> Iterator[HealthFinding]:
+    for account in state.plugin(Reservations).accounts.values():
+        over = find_overfull(state, account)
+        if over:
+            yield HealthFinding(
+                SickSubject("Reservation", account.reservation.name),
+                "CapacityStolen",
+                Severity.ERROR,
+                f"pods of others use what it holds on node {account.reservation.status.node}: "
+                f"{listed(sorted(over))}",
+                "koord reservation explain shows who",
+            )
+
+
+_FINDERS: Final[tuple[Callable[[ClusterState, float], Iterator[HealthFinding]], ...]] = (
+    _find_nodes,
+    _find_devices,
+    _find_stuck,
+    _find_gangs,
+    _find_quotas,
+    _find_topologies,
+    _find_reservations,
+)
