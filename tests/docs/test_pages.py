@@ -99,7 +99,7 @@ def test_terms_of_the_glossary_are_sorted():
 
 
 def test_modules_named_in_the_architecture_exist():
-    pages = ("architecture", "decisions")
+    pages = ("architecture", "architecture-rules", "decisions")
     text = "".join((ROOT / f"docs/{one}.md").read_text("utf-8") for one in pages)
     named = re.findall(r"`((?:agent|api|core|kube|controllers|runtime|cli)/[\w/.]+)`", text)
     assert named
