@@ -5,12 +5,17 @@ from dataclasses import dataclass
 from types import FunctionType
 
 from prometheus_client.parser import text_string_to_metric_families
+from tests.controllers.test_queue_looks import make_looks, make_waiting
 from tests.objects import upsert_reservation
 from tests.reservation.make import make_reservation
 
+from koord.answers.standing import QueueStanding
+from koord.controllers.queue_looks import ForecastError, UnitStart
 from koord.controllers.quota_status import QuotaAudit
 from koord.core.engine.state import ClusterState
 from koord.core.model.reasons import REASONS
+from koord.core.queue.promises import Certainty
+from koord.core.queue.turns import StartReservation
 from koord.core.quota.cache import QuotaCache
 from koord.core.quota.hooks import Hooks
 from koord.core.quota.status import Summary
@@ -21,6 +26,7 @@ from koord.kube.status import StatusStats
 from koord.runtime import collectors
 from koord.runtime.collectors import QuotaSeries, SeriesCollector
 from koord.runtime.metrics import Metrics
+from koord.runtime.queue_series import watch_queues
 
 OF_PROMETHEUS = {"up": set()}
 """Series that every job has, with their labels beside those of the target."""
@@ -83,6 +89,7 @@ def make_metrics() -> Metrics:
     for make, measured in made.items():
         series = make(measured)
         metrics.watch(*([series] if isinstance(series, SeriesCollector) else series))
+    metrics.watch(*_watch_queues(metrics))
     metrics.watch_quotas(QuotaSeries(lambda: (SUMMARY,)))
     for operation in ("settle", "solve"):
         with quotas.stopwatch(operation), HOOKS.stopwatch("hook", "check_unit"):
@@ -95,6 +102,20 @@ def _make_reserved_state() -> ClusterState:
     state = make_cluster_state()
     upsert_reservation(state, make_reservation())
     return state
+
+
+def _watch_queues(metrics: Metrics) -> list[SeriesCollector]:
+    cluster = make_waiting()
+    looks = make_looks(cluster)
+    cluster.step()
+    (unit,) = cluster.queue.pending()
+    reserved = StartReservation("Timed", 1, 1, {"n0": 1})
+    standing = QueueStanding("q", 1, 1, 1, 8, "Reserved", head_since=1, reservation=reserved)
+    looks.standings = {unit.key: standing}
+    looks.errors.append(ForecastError(Certainty.PROMISED, 1.0, is_covered=True))
+    series = list(watch_queues(looks, metrics.registry))
+    looks.on_start(UnitStart("q", 8, 1.0, 1, looks.errors[0]))
+    return series
 
 
 def _public_functions() -> Iterator[FunctionType]:

@@ -98,10 +98,11 @@ def rank_units(units: Iterable[Unit]) -> Iterator[tuple[QueuePlace, Unit]]:
     ahead = 0
     for position, unit in enumerate(units, start=1):
         yield QueuePlace(position, ahead), unit
-        ahead += _gpus_of(unit)
+        ahead += gpus_of(unit)
 
 
-def _gpus_of(unit: Unit) -> int:
+def gpus_of(unit: Unit) -> int:
+    """Return how many GPUs the pods of a unit ask for."""
     shapes = Counter(pod.shape.requests for pod in unit.pods)
     return sum(count_gpus(dict(requests)) * pods for requests, pods in shapes.items())
 
@@ -125,7 +126,7 @@ def _view_units(
                 reason=reason,
                 since=unit.since,
                 quotas=_quotas_of(state, unit.pods),
-                gpus=_gpus_of(unit),
+                gpus=gpus_of(unit),
                 gpus_ahead=place.gpus_ahead,
                 priority=unit.priority,
                 is_repair=unit.is_repair,

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from koord.answers.outlook import Look, view_standings
+from koord.answers.queue_view import gpus_of
 from koord.answers.standing import QueueStanding
 from koord.controllers.queue_status import read_promise
 from koord.core.engine.queue import Queue
@@ -21,6 +22,7 @@ from koord.core.engine.state import ClusterState
 from koord.core.model.gangs import GangKey
 from koord.core.model.plan import Unit
 from koord.core.queue.eta import MOST_UNITS
+from koord.core.queue.plugin import Queues
 from koord.core.queue.promises import (
     Certainty,
     Competitor,
@@ -54,6 +56,17 @@ class ForecastError:
     is_covered: bool
 
 
+@dataclass(frozen=True, slots=True)
+class UnitStart:
+    """A unit that has started: ``overtaken`` are those with earlier turns that it competed with."""
+
+    queue: str
+    gpus: int
+    waited: float
+    overtaken: int = 0
+    error: ForecastError | None = None
+
+
 @dataclass(slots=True)
 class QueueLooks:
     """The last look, by unit; ``clock`` is that of planning.
@@ -74,7 +87,7 @@ class QueueLooks:
     errors: deque[ForecastError] = field(default_factory=lambda: deque(maxlen=MOST_STARTS))
     seconds: float = 0.0
     """What the last look took."""
-    on_error: Callable[[ForecastError], None] = lambda _: None
+    on_start: Callable[[UnitStart], None] = lambda _: None
     _of_gang: dict[GangKey, QueueStanding] = field(default_factory=dict)
     _promises: dict[str, PromiseBasis] = field(default_factory=dict)
     _moves: dict[str, PromiseMove] = field(default_factory=dict)
@@ -93,12 +106,21 @@ class QueueLooks:
 
     def note_start(self, unit: Unit) -> None:
         """Compare when a unit starts with what was expected of it first."""
-        expected = self._expected.pop(unit.key, None)
+        now, expected = self.clock(), self._expected.pop(unit.key, None)
+        error = None
         if expected is not None:
-            late = self.clock() - expected[0]
+            late = now - expected[0]
             error = ForecastError(expected[1], abs(late), late <= 0)
             self.errors.append(error)
-            self.on_error(error)
+        if unit.is_repair:
+            return
+        standing = self.standings.get(unit.key)
+        overtaken = 0 if standing is None else standing.ahead
+        waited = max(0.0, now - unit.since)
+        self.on_start(UnitStart(self.queue_of(unit), gpus_of(unit), waited, overtaken, error))
+
+    def queue_of(self, unit: Unit) -> str:
+        return self.state.plugin(Queues).queue_of(unit.pods[0])
 
     @property
     def is_covered(self) -> bool:

@@ -57,6 +57,7 @@ from koord.runtime.collectors import (
 )
 from koord.runtime.descriptions import count_by_reason
 from koord.runtime.discovery import NameGuard
+from koord.runtime.queue_series import watch_queues
 from koord.runtime.settings import Settings
 
 if TYPE_CHECKING:
@@ -148,6 +149,7 @@ def _look_at_queues(parts: "Parts", placement: PlacementController) -> QueueLook
         parts.reader.translator(POD_GROUPS).status_of,
     )
     placement.standing_of, placement.on_started = looks.of, looks.note_start
+    parts.metrics.watch(*watch_queues(looks, parts.metrics.registry))
     parts.background.append(looks.run)
     return looks
 
