@@ -73,3 +73,37 @@ def test_gains_of_thousands_of_gangs_are_counted_at_once(monkeypatch: pytest.Mon
     assert isinstance(answer, Preemption)
     assert asked[0] == count
     assert len(asked) >= 15
+
+
+def test_a_gang_of_which_no_two_pods_are_equal_is_looked_at_as_a_few_sizes() -> None:
+    """Two of its pods take the place of four: as many nodes are emptied as are needed."""
+    cluster = make_cluster()
+    for at in range(30):
+        cluster.nodes(make_node(f"n{at}").gpu(8).cpu(90_000))
+        for n in range(4):
+            pod = make_pod(f"low{at}-{n}").requests(**{"nvidia.com/gpu": 2, "cpu": 1000 + at})
+            cluster.pods(pod.released(f"n{at}", "p").running(f"n{at}"))
+    amounts = [{"nvidia.com/gpu": 4, "cpu": 2000 + at} for at in range(40)]
+    pods = [make_pod(f"hp{at}").requests(**each).priority(10) for at, each in enumerate(amounts)]
+    answer = plan_preemption(cluster.state, make_unit("hp", pods))
+    assert isinstance(answer, Preemption)
+    assert answer.certificate.is_minimal
+    assert len(answer.victims) == 80
+    assert answer.certificate.steps < MOST_STEPS // 10
+
+
+def test_shapes_that_no_few_sizes_tell_are_looked_at_one_by_one() -> None:
+    """One pod needs the only large node, the others what is left: together they fit exactly."""
+    cluster = make_cluster()
+    for name, gpus in (("large", 16), *((f"n{at}", 1) for at in range(12))):
+        cluster.nodes(make_node(name).gpu(gpus))
+        low = make_pod(f"low-{name}").gpu(gpus)
+        cluster.pods(low.released(name, "p").running(name))
+    pods = [make_pod("hp").gpu(16).priority(10)]
+    pods += [
+        make_pod(f"hp{at}").requests(**{"nvidia.com/gpu": 1, "cpu": at}).priority(10)
+        for at in range(12)
+    ]
+    answer = plan_preemption(cluster.state, make_unit("hp", pods))
+    assert isinstance(answer, Preemption)
+    assert len(answer.victims) == 13

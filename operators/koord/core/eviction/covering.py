@@ -4,6 +4,9 @@ The amounts decide which units go together on a row (a *bundle* makes room for a
 pod); the planner confirms. First the dearest units are left out of account as a whole, as far as
 the others are enough: those that a disruption budget protects, gangs, the highest priorities.
 
+A unit whose pods differ much is looked at as if they were of a few sizes: the planner confirms, and
+what was too much is spared later.
+
 Where amounts do not tell what fits (parts of devices, reservations, quotas), rows are emptied on
 the planner's cycle to count what fits there. If that is of no use either, units go in the order of
 their cost.
@@ -12,7 +15,7 @@ their cost.
 import heapq
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import add, sub
 from typing import Final, TypeAlias
 
@@ -31,6 +34,10 @@ from koord.core.eviction.trials import (
     pods_of,
 )
 
+_MOST_SIZES: Final = 8
+"""Shapes of pods that are looked at one by one."""
+BUNDLE_STEPS: Final = 5
+"""Array operations that take as long as finding what to evict on one row for one shape."""
 _SHARES: Final = 5040
 """Divisible by all small numbers of pods: costs per pod are compared as integers."""
 _Price: TypeAlias = tuple[int, ...]
@@ -54,9 +61,39 @@ def find_cover(
 
     With ``rows``, room is made there only.
     """
+    wants = search.room.wants
+    sizes = _group_by_size(wants)
+    for shapes in (wants,) if len(sizes) == len(wants) else (sizes, wants):
+        solution = _find_cover(search, pool, rows, shapes)
+        if solution is not None or search.trials.is_over:
+            return solution
+    return None
+
+
+def _group_by_size(wants: Sequence[Want]) -> Sequence[Want]:
+    """Return a few sizes for many shapes: each as large as the largest of its shapes.
+
+    A size counts the larger pods, too: what makes room for these must not be counted twice.
+    """
+    if len(wants) <= _MOST_SIZES or len({want.columns for want in wants}) > 1:
+        return wants
+    ordered = sorted(wants, key=lambda want: want.amounts, reverse=True)
+    each, sizes, count = -(-len(ordered) // _MOST_SIZES), list[Want](), 0
+    for at in range(0, len(ordered), each):
+        alike = ordered[at : at + each]
+        count += sum(want.count for want in alike)
+        amounts = tuple(map(max, zip(*(want.amounts for want in alike), strict=True)))
+        limits = np.maximum.reduce([want.limits for want in alike])
+        sizes.append(replace(alike[0], count=count, amounts=amounts, limits=limits))
+    return sizes
+
+
+def _find_cover(
+    search: VictimSearch, pool: Sequence[int], rows: Mask | None, wants: Sequence[Want]
+) -> VictimSet | None:
     extra, before = 0, None
     while True:
-        chosen = choose_cover(search, pool, rows, extra)
+        chosen = choose_cover(search, pool, rows, extra, wants)
         if chosen is None or chosen == before:
             return None
         solution = search.solve_with([search.units[at] for at in chosen])
@@ -66,10 +103,15 @@ def find_cover(
 
 
 def choose_cover(
-    search: VictimSearch, pool: Sequence[int], rows: Mask | None, extra: int = 0
+    search: VictimSearch,
+    pool: Sequence[int],
+    rows: Mask | None,
+    extra: int = 0,
+    wants: Sequence[Want] | None = None,
 ) -> list[int] | None:
     """Return victims that are enough as far as bounds tell; ``extra`` pods more."""
-    chosen = _Cover(search, pool, rows).choose(extra)
+    shapes = _group_by_size(search.room.wants) if wants is None else wants
+    chosen = _Cover(search, pool, rows).choose(shapes, extra)
     return None if chosen is None else sorted(chosen)
 
 
@@ -94,12 +136,14 @@ class _Cover:
         for units in self._by_row.values():
             units.sort(key=lambda at: _rank(search.prices[at]))
 
-    def choose(self, extra: int) -> set[int] | None:
+    def choose(self, wants: Sequence[Want], extra: int) -> set[int] | None:
         """Return units that make room for all pods, and for ``extra`` more of each shape."""
         chosen: set[int] = set()
         freed = self._room.nothing()
         spent: Counter[Key] = Counter()
-        for want in sorted(self._room.wants, key=lambda want: want.amounts, reverse=True):
+        for want in sorted(wants, key=lambda want: want.amounts, reverse=True):
+            if self._search.trials.is_over:
+                return None
             need = want.count + extra - self._sum(want, freed)
             need = self._add_gangs(want, need, chosen, freed)
             if need > 0:
@@ -114,6 +158,8 @@ class _Cover:
     def _add_gangs(self, want: Want, need: int, chosen: set[int], freed: Ints) -> int:
         """Choose whole gangs, the most helpful first, until the others can do the rest."""
         left = sorted(at for at in self._whole if at not in chosen)
+        if not left:
+            return need
         local = self._local(chosen)
         while left:
             most, now = self._sum(want, freed + local), self._sum(want, freed)
@@ -149,7 +195,9 @@ class _Cover:
         self, want: Want, need: int, chosen: set[int], freed: Ints, spent: Counter[Key]
     ) -> int:
         """Choose the cheapest bundles of all rows, one after the other."""
-        ranks = self._search.trials.cycle.table.name_rank
+        cycle = self._search.trials.cycle
+        cycle.steps.take(0, BUNDLE_STEPS * len(self._by_row))
+        ranks = cycle.table.name_rank
         bundles = {row: self._bundles(want, row, chosen, freed) for row in self._by_row}
         heap: list[tuple[_Price, int, int, _Bundle]] = []
         for row, row_bundles in bundles.items():

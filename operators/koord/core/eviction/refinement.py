@@ -19,7 +19,7 @@ import numpy as np
 
 from koord.core.engine.arrays import Ints
 from koord.core.eviction.model import Cost, VictimKind, VictimUnit
-from koord.core.eviction.trials import Load, VictimSearch, VictimSet, Want
+from koord.core.eviction.trials import Load, VictimSearch, VictimSet
 from koord.core.model.plan import Placement
 
 
@@ -101,38 +101,36 @@ class _Needed:
     def __init__(self, search: VictimSearch, victims: Sequence[int]) -> None:
         self._room = search.room
         self._freed = self._room.freed(victims)
-        self._totals = [self._room.sum(want, self._freed) for want in self._room.wants]
-        self._losses_of: dict[tuple[Load, ...], tuple[int, ...]] = {}
+        bounds = self._room.bounds
+        counts = [self._room.sum(want, self._freed) - want.count for want in bounds]
+        self._spare: Ints = np.array(counts, dtype=np.int64)
+        self._losses_of: dict[tuple[Load, ...], Ints] = {}
 
     def is_needed(self, unit: int) -> bool:
-        losses = zip(self._room.wants, self._totals, self._losses(unit), strict=True)
-        return any(total - loss < want.count for want, total, loss in losses)
+        return bool((self._spare < self._losses(unit)).any())
 
     def spare(self, unit: int) -> None:
         """Take note that a unit stays."""
-        losses = zip(self._totals, self._losses(unit), strict=True)
-        self._totals = [total - loss for total, loss in losses]
+        self._spare = self._spare - self._losses(unit)
         for row, amounts in self._room.loads[unit]:
             self._freed[:, row] -= amounts
         self._losses_of.clear()
 
-    def _losses(self, unit: int) -> tuple[int, ...]:
-        """Return, per shape, how many pods less fit if a unit stays."""
+    def _losses(self, unit: int) -> Ints:
+        """Return, per bound, how many pods less fit if a unit stays."""
         loads = self._room.loads[unit]
         losses = self._losses_of.get(loads)
         if losses is None:
-            losses = tuple(self._lose(want, loads) for want in self._room.wants)
-            self._losses_of[loads] = losses
+            losses = self._losses_of[loads] = self._lose(loads)
         return losses
 
-    def _lose(self, want: Want, loads: Sequence[Load]) -> int:
-        room, loss = self._room, 0
+    def _lose(self, loads: Sequence[Load]) -> Ints:
+        room, losses = self._room, np.zeros(len(self._room.bounds), dtype=np.int64)
         for row in {row for row, _ in loads}:
             used = np.sum([amounts for at, amounts in loads if at == row], axis=0)
             free = room.free[:, row] + self._freed[:, row]
-            now = room.copies_at(want, row, free.tolist())
-            loss += now - room.copies_at(want, row, (free - used).tolist())
-        return loss
+            losses += room.bounds_at(row, free) - room.bounds_at(row, free - used)
+        return losses
 
 
 MOST_UNITS: Final = 64

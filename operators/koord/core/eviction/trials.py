@@ -15,7 +15,7 @@ cycle is rolled back. Trials are remembered, and counted in steps.
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -189,6 +189,11 @@ class Room:
         self.wants = [
             _make_want(cycle, shape, count, like, at) for shape, (count, like) in counts.items()
         ]
+        self.bounds = [*self.wants, *_find_least(self.wants)]
+        """What has to fit whatever the shapes: each shape alone, and all pods as the least."""
+        self._least: Ints = np.zeros((len(self.bounds), len(columns)), dtype=np.int64)
+        for amounts, want in zip(self._least, self.bounds, strict=True):
+            amounts[list(want.columns)] = want.amounts
         self.free: Ints = (cycle.table.allocatable - cycle.used)[columns]
         amounts_of: dict[PodShape, tuple[int, ...]] = {}
         self._take([tuple(_loads_of(cycle, unit.pods, at, amounts_of)) for unit in units])
@@ -264,9 +269,17 @@ class Room:
             copies = min(copies, free[column] // amount)
         return max(copies, 0)
 
+    def bounds_at(self, row: int, free: Ints) -> Ints:
+        """Return :meth:`copies_at` of all bounds at once."""
+        limits = np.array([want.limits[row] for want in self.bounds], dtype=np.int64)
+        for amounts, amount in zip(self._least.T, free.tolist(), strict=True):
+            asks = amounts > 0
+            limits[asks] = np.minimum(limits[asks], amount // amounts[asks])
+        return np.maximum(limits, 0)
+
     def is_enough(self, freed: Ints, rows: Mask | None = None) -> bool:
         """Whether the unit may fit, on some rows only, if these amounts were freed."""
-        return all(self.sum(want, freed, rows) >= want.count for want in self.wants)
+        return all(self.sum(want, freed, rows) >= want.count for want in self.bounds)
 
     def sum(self, want: Want, freed: Ints, rows: Mask | None = None) -> int:
         """Return at most how many such pods fit on some rows together."""
@@ -290,6 +303,16 @@ def _make_want(cycle: Cycle, shape: PodShape, count: int, like: Pod, at: dict[in
     is_plain = cycle.is_plain(shape) and not cycle.needs_reserve(shape)
     columns = tuple(at[column] for column in vector.columns)
     return Want(count, like, shape, columns, tuple(vector.amounts), limits, is_plain=is_plain)
+
+
+def _find_least(wants: Sequence[Want]) -> list[Want]:
+    """Return all pods as if each requested what the least of them does, of every column."""
+    if len(wants) < 2 or len({want.columns for want in wants}) > 1:
+        return []
+    amounts = tuple(map(min, zip(*(want.amounts for want in wants), strict=True)))
+    count = sum(want.count for want in wants)
+    limits = np.sum([np.minimum(want.limits, want.count) for want in wants], axis=0)
+    return [replace(wants[0], count=count, amounts=amounts, limits=limits, is_plain=False)]
 
 
 def _count_shapes(cycle: Cycle, unit: Unit) -> dict[PodShape, tuple[int, Pod]]:
