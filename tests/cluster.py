@@ -41,10 +41,15 @@ if TYPE_CHECKING:
 SCORING = Scoring()
 
 
-def open_cycle(state: ClusterState, pending: Callable[[], Iterable[Unit]] = tuple) -> Cycle:
+def open_cycle(
+    state: ClusterState,
+    pending: Callable[[], Iterable[Unit]] = tuple,
+    *,
+    is_deciding: bool = False,
+) -> Cycle:
     """Open a cycle on a state that somebody else has filled."""
     state.refresh()
-    return state.open_cycle(pending)
+    return state.open_cycle(pending, is_deciding=is_deciding)
 
 
 def plan_in(cycle: Cycle, units: Iterable[Unit]) -> Plan:
@@ -165,6 +170,7 @@ class FakeCluster:
     def absorb(self) -> Queue:
         """Let the queue see what has changed."""
         self.queue.absorb(self.feed.drain(), self.state)
+        self.queue.wake_units(self.state.take_due())
         return self.queue
 
     def take(self, now: float = 0.0, most: int = 100) -> list[Unit]:
@@ -174,7 +180,9 @@ class FakeCluster:
     def decide(self, units: Iterable[Unit]) -> Plan:
         """Plan units that were taken, and put those that are refused to sleep."""
         taken = {unit.key: unit for unit in units}
-        cycle = self.open_cycle(lambda: self.queue.pending(*taken.values()))
+        cycle = open_cycle(
+            self.state, lambda: self.queue.pending(*taken.values()), is_deciding=True
+        )
         outcome = plan_in(cycle, taken.values())
         self.state.note_plan(cycle, outcome)
         for refusal in outcome.refusals:

@@ -76,7 +76,7 @@ def test_the_last_valid_settings_stay_over_a_restart() -> None:
         ('{"ageTiers": 10000000}', "ageTiers"),
         ('{"enforceDefault": "yes"}', "enforceDefault"),
         ('{"maxRuning": 1}', "maxRuning"),
-        ('{"maxRunning": 3, "policy": "Strict"}', "policy"),
+        ('{"maxRunning": 3, "userFairness": "Decayed"}', "userFairness"),
         ('["Strict"]', ""),
         ("[" * 9999, ""),
     ],

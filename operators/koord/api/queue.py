@@ -55,11 +55,6 @@ class QueueSpec(Model):
     """How long units are expected to run that do not say it."""
     enforce_default: Annotated[bool, Field(strict=True)] | None = None
     """Whether `defaultRunTime` is a limit."""
-
-
-class FullQueueSpec(QueueSpec):
-    """With the settings of which there are rules, and which the planner does not follow yet."""
-
     policy: Literal["Strict", "BestEffort", "Backfill"] | None = None
     """Who may start while an earlier unit waits for room."""
     protect_after: _Time | None = None
@@ -70,6 +65,17 @@ class FullQueueSpec(QueueSpec):
     """Which knowledge counts as the end of a unit."""
     short_limit: _Time | None = None
     """Units with a time limit this short may use reserved room while no end is known."""
+    max_idle_share: Annotated[int, Field(ge=0, le=100, strict=True)] | None = None
+    """How much of the capacity of a tree reserved room may keep idle, in percent."""
+    max_hold: _Time | None = None
+    """How long reserved room may be idle in all."""
+    hold_cool_down: _Time | None = None
+    """For how long nothing is reserved for a unit after that."""
+
+
+class FullQueueSpec(QueueSpec):
+    """With the settings of which there are rules, and which the planner does not follow yet."""
+
     user_fairness: Literal["None", "Decayed"] | None = None
     """Whether users who have used less lately come first."""
     user_weights: Annotated[dict[_User, _Weight], Field(max_length=_MOST_USERS)] | None = None
@@ -84,12 +90,6 @@ class FullQueueSpec(QueueSpec):
     """A priority that orders turns; it never gives the right to evict."""
     prefer_wait: _Time | None = None
     """How long a unit that could preempt waits instead, if room becomes free by itself."""
-    max_idle_share: Annotated[int, Field(ge=0, le=100, strict=True)] | None = None
-    """How much of the capacity of a tree reserved room may keep idle, in percent."""
-    max_hold: _Time | None = None
-    """How long reserved room may be idle in all."""
-    hold_cool_down: _Time | None = None
-    """For how long nothing is reserved for a unit after that."""
 
 
 TIMES: Final = frozenset(

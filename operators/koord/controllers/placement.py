@@ -245,7 +245,9 @@ class PlacementController:
         cycles: list[Cycle] = []
 
         def make_snapshot() -> Cycle:
-            cycle = self.state.open_cycle(lambda: self.queue.pending(*units.values()))
+            cycle = self.state.open_cycle(
+                lambda: self.queue.pending(*units.values()), is_deciding=True
+            )
             cycle.steps.most = MOST_PER_CALL
             cycle.steps.wasted = self.queue.wasted(began)
             cycles.append(cycle)
@@ -282,6 +284,7 @@ class PlacementController:
         expired = self.holds.expire(now)
         changes.freed |= expired
         self.queue.absorb(changes, self.state)
+        self.queue.wake_units(self.state.take_due())
         if now >= self._retry_all_at:
             self._retry_all_at = now + RETRY_ALL_SECONDS
             self.queue.wake_all()

@@ -10,7 +10,7 @@ from koord.kube.translate.queues import QueuePodReader
 
 
 def _make_plugins(options: PlanOptions) -> Iterable[Plugin]:
-    yield Queues(options.of(QueueOptions))
+    yield Queues(options.of(QueueOptions), is_compat=options.compat)
 
 
 PLANNING: Final = Planning(make_plugins=_make_plugins, pod_reader=QueuePodReader())

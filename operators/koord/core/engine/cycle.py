@@ -85,7 +85,7 @@ class Cycle(CycleView):
     except within :meth:`only`.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - of one transaction
         self,
         table: NodeTable,
         plugins: Iterable[Plugin] = (),
@@ -93,8 +93,11 @@ class Cycle(CycleView):
         now: float = 0.0,
         find_place: Callable[[str], Place | None] = lambda _: None,
         pending: Callable[[], Iterable[Unit]] = tuple,
+        is_deciding: bool = False,
     ) -> None:
         super().__init__(table, pending, now)
+        self.is_deciding = is_deciding
+        """Whether its plans are carried out."""
         self.undo = UndoLog()
         self._find_place = find_place
         self._places: dict[str, Place | None] = {}

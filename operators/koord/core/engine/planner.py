@@ -37,40 +37,83 @@ def plan(cycle: Cycle, units: Iterable[Unit], scoring: Scoring) -> Plan:
 
     If ``cycle.steps`` are limited, the last units may be neither placed nor refused.
     """
-    placements: list[Placement] = []
-    refusals: list[Unplaced] = []
-    attempt = _Attempt(cycle, scoring)
+    run = _Run(cycle, scoring)
     units = list(units)
     cycle.expect([pod for unit in units for demand in unit.demands for pod in demand.pods])
-    for at, unit in enumerate(units):
+    for at, unit in enumerate(run.in_turn(units)):
         if at and cycle.steps.is_over:
             break
-        not_now = cycle.not_now(unit)
+        run.decide(unit)
+    return Plan(tuple(run.placements), tuple(run.refusals))
+
+
+class _Run:
+    """One call of :func:`plan`."""
+
+    def __init__(self, cycle: Cycle, scoring: Scoring) -> None:
+        self.placements: list[Placement] = []
+        self.refusals: list[Unplaced] = []
+        self._cycle, self._scoring, self._turns = cycle, scoring, cycle.ordering
+        self._attempt = _Attempt(cycle, scoring)
+        self._version = 0 if self._turns is None else self._turns.version
+
+    def in_turn(self, units: Sequence[Unit]) -> Iterable[Unit]:
+        if self._turns is None:
+            return units
+        return self._turns.in_turn(units, self._try_plan)
+
+    def decide(self, unit: Unit) -> None:
+        not_now = self._cycle.not_now(unit)
         if not_now is not None:
-            refusals.append(Unplaced(unit.key, unit.pods, not_now))
-            continue
-        mark = cycle.checkpoint()
+            self._refuse(Unplaced(unit.key, unit.pods, not_now), unit)
+            return
+        mark = self._cycle.checkpoint()
+        outcome, admission = self._place(unit)
+        if isinstance(outcome, Placement) and not self._may_keep(unit, outcome):
+            self._cycle.rollback(mark)
+            outcome, admission = self._place(unit)
+        if isinstance(outcome, Unplaced):
+            self._cycle.rollback(mark)
+            self._refuse(outcome, unit)
+            return
+        self.placements.append(outcome)
+        if len(outcome.assignments) == len(unit.pods):
+            return
+        left_over = self._attempt.explain_left_over(admission.unit, outcome)
+        left_over = _add_left(unit, admission, left_over)
+        if left_over is not None:
+            self.refusals.append(left_over)
+
+    def _place(self, unit: Unit) -> tuple[Placement | Unplaced, Admission]:
+        """Place a unit if it is admitted; who calls it rolls back."""
+        cycle = self._cycle
         admission = _pre_filter(cycle, unit) if cycle.pre_filtering else Admission(unit)
         if isinstance(admission, Unplaced):
-            cycle.rollback(mark)
-            refusals.append(admission)
-            continue
-        outcome = _decide(cycle, attempt, admission.unit)
-        if isinstance(outcome, Unplaced) and isinstance(outcome.reason, TooExpensive):
-            attempt = _Attempt(cycle, scoring)  # the old one stopped anywhere
+            return admission, Admission(unit)
+        if self._turns is not None and self._turns.version != self._version:
+            self._attempt, self._version = _Attempt(cycle, self._scoring), self._turns.version
+        outcome = _decide(cycle, self._attempt, admission.unit)
         if isinstance(outcome, Unplaced):
-            cycle.rollback(mark)
-            refusals.append(replace(outcome, pods=unit.pods))
-            continue
-        if cycle.pre_filtering:
+            if isinstance(outcome.reason, TooExpensive):
+                self._attempt = _Attempt(cycle, self._scoring)  # the old one stopped anywhere
+        elif cycle.pre_filtering:
             cycle.settle(admission.unit, [assignment.pod for assignment in outcome.assignments])
-        placements.append(outcome)
-        if len(outcome.assignments) == len(unit.pods):
-            continue
-        left_over = _add_left(unit, admission, attempt.explain_left_over(admission.unit, outcome))
-        if left_over is not None:
-            refusals.append(left_over)
-    return Plan(tuple(placements), tuple(refusals))
+        return outcome, admission
+
+    def _may_keep(self, unit: Unit, placement: Placement) -> bool:
+        return self._turns is None or self._turns.may_keep(unit, placement)
+
+    def _refuse(self, refusal: Unplaced, unit: Unit) -> None:
+        reason = refusal.reason
+        if self._turns is not None:
+            reason = self._turns.refused(unit, reason)
+        self.refusals.append(replace(refusal, pods=unit.pods, reason=reason))
+
+    def _try_plan(self, unit: Unit) -> Placement | Unplaced:
+        """Plan a unit apart from the others, as if the cycle were another one."""
+        run = _Run(self._cycle, self._scoring)
+        outcome, _ = run._place(unit)
+        return outcome
 
 
 def _decide(cycle: Cycle, attempt: "_Attempt", unit: Unit) -> Placement | Unplaced:

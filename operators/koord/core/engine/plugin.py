@@ -26,7 +26,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeVar
 from koord.core.engine.arrays import NO_LIMIT, Ints, Mask, Rows
 from koord.core.engine.cause import Cause
 from koord.core.engine.scoring import ScoreTerms
-from koord.core.model.plan import Assignment, Demand, ObjectWrite, Plan, Unit, Unplaced
+from koord.core.model.plan import (
+    Assignment,
+    Demand,
+    ObjectWrite,
+    Placement,
+    Plan,
+    Unit,
+    UnitKey,
+    Unplaced,
+)
 from koord.core.model.pods import Allocation, Pod, PodShape
 from koord.core.model.reasons import Reason
 from koord.core.model.zone_hints import Hints
@@ -265,6 +274,8 @@ class Plugin:
     name: ClassVar[str]
     after: ClassVar[tuple[str, ...]] = ()
     """Plugins that absorb before, and open their sessions before."""
+    orders_by_default: ClassVar[bool] = False
+    """Whether it orders units only where no other plugin does."""
 
     view: "StateView"
     """The cluster state, from :meth:`attach` on."""
@@ -302,10 +313,18 @@ class Plugin:
     def absorb(self) -> None:
         """Update the cache; the only place for expensive computations and side effects."""
 
+    def take_due(self) -> Collection[UnitKey]:
+        """Return units that are to be tried again although nothing has changed, each time once.
+
+        Called after :meth:`absorb`; :meth:`next_due` says when.
+        """
+        return ()
+
     def order(self, units: Sequence[Unit]) -> Iterable[Unit]:
         """Yield waiting units in the order of their turns (QueueSort), as far as one reads on.
 
-        ``units`` come in the order of priority and age. At most one plugin overrides this.
+        ``units`` come in the order of priority and age. At most one plugin overrides this, beside
+        one that ``orders_by_default``.
         """
         return units
 
@@ -394,6 +413,34 @@ class Admitting(Session):
         return True
 
 
+class Ordering(Session):
+    """Orders units, reserves room for those that wait, and sees what comes of each in its turn."""
+
+    @property
+    def version(self) -> int:
+        """Grows when limits for units change, apart from placing: results are not reused then."""
+        return 0
+
+    def in_turn(
+        self,
+        units: Sequence[Unit],
+        try_plan: Callable[[Unit], Placement | Unplaced],  # noqa: ARG002 - for overriding
+    ) -> Iterable[Unit]:
+        """Yield units in their turns; the next is asked for when the one before is decided.
+
+        ``try_plan`` plans a unit as if it were its turn; who calls it rolls back.
+        """
+        return units
+
+    def may_keep(self, unit: Unit, placement: Placement) -> bool:  # noqa: ARG002 - the same
+        """Whether a unit may keep what it was given; if not, it is planned once more."""
+        return True
+
+    def refused(self, unit: Unit, reason: Reason) -> Reason:  # noqa: ARG002 - the same
+        """Take note that a unit does not start; return why, if that is known better."""
+        return reason
+
+
 class Charging(Session):
     """Charges amounts in columns of its own, such as an estimate of what pods really use.
 
@@ -470,6 +517,7 @@ class Strategic(Session):
 CAPABILITIES: Final[tuple[type[Session], ...]] = (
     Session,
     Admitting,
+    Ordering,
     Charging,
     Reactive,
     Aligned,

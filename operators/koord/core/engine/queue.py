@@ -144,6 +144,10 @@ class Queue:
         ]:
             self._ready[key] = self.blocked.pop(key).unit
 
+    def wake_units(self, keys: Iterable[UnitKey]) -> None:
+        """Requeue some units, as far as they are blocked."""
+        self._ready |= {key: self.blocked.pop(key).unit for key in keys if key in self.blocked}
+
     def wake_surplus(self, freed: Collection[str], state: ClusterState) -> None:
         """Requeue units that may fit on nodes where held room was released, or into its quota.
 

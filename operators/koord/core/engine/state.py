@@ -20,7 +20,7 @@ from koord.core.gang.reasons import Reached
 from koord.core.model.changes import Changes, Feed
 from koord.core.model.gangs import GangKey
 from koord.core.model.nodes import Node
-from koord.core.model.plan import ObjectWrite, Placement, Plan, Unit
+from koord.core.model.plan import ObjectWrite, Placement, Plan, Unit, UnitKey
 from koord.core.model.pod_charge import PodCharge, charge_of
 from koord.core.model.pods import Allocation, Handling, Pod, PodShape
 from koord.core.model.units import Amounts
@@ -72,6 +72,7 @@ class ClusterState:
         self._absorbing = overriding(self.plugins, "absorb")
         self._advancing = overriding(self.plugins, "advance")
         self._giving_turns = overriding(self.plugins, "has_turn")
+        self._timing = overriding(self.plugins, "take_due")
         self.sorter = _find_sorter(self.plugins)
         self._observed: dict[str, Pod] = {}
         self._uid_of: dict[str, str] = {}
@@ -139,6 +140,10 @@ class ClusterState:
     def has_turn(self, pod: Pod) -> bool:
         return any(plugin.has_turn(pod) for plugin in self._giving_turns)
 
+    def take_due(self) -> set[UnitKey]:
+        """Return the units that plugins want tried again although nothing has changed."""
+        return {key for plugin in self._timing for key in plugin.take_due()}
+
     def refresh(self) -> None:
         """Let every plugin absorb the changes; required before a cycle is opened."""
         for plugin in self._absorbing:
@@ -150,12 +155,14 @@ class ClusterState:
         *,
         without: Collection[str] = (),
         at: float | None = None,
+        is_deciding: bool = False,
     ) -> Cycle:
         """Return a planning cycle on the cluster as of the last :meth:`refresh`.
 
         ``at`` is another time than now, for what would be if nothing else changed until then.
 
-        ``pending`` returns the complete waiting units in order. Plugins named in ``without`` open
+        What ``is_deciding`` is carried out; the others are questions. ``pending`` returns the
+        complete waiting units in order. Plugins named in ``without`` open
         no session.
         """
         plugins = [plugin for plugin in self.plugins if plugin.name not in without]
@@ -165,6 +172,7 @@ class ClusterState:
             now=self.now if at is None else at,
             find_place=self._find_place,
             pending=pending,
+            is_deciding=is_deciding,
         )
 
     def open_ledger(self) -> Ledger:
@@ -468,6 +476,7 @@ class ClusterState:
 def _find_sorter(plugins: Iterable[Plugin]) -> Plugin | None:
     """Return the plugin that orders units; two orders cannot hold at once."""
     sorters = overriding(plugins, "order")
+    sorters = [plugin for plugin in sorters if not plugin.orders_by_default] or sorters
     if len(sorters) > 1:
         names = ", ".join(plugin.name for plugin in sorters)
         raise ValueError(f"only one plugin may order units: {names}")

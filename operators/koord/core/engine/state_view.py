@@ -77,6 +77,9 @@ class StateView(Protocol):
     def is_complete(self, gang: GangKey) -> bool:
         """Whether a gang and all gangs of its group have their quorum."""
 
+    def pods_on(self, node: str) -> Collection[Pod]:
+        """Return the pods that are charged to a node."""
+
     def pods_on_nodes(self) -> Iterator[tuple[Pod, int]]:
         """Yield the pods on nodes that inter-pod rules see, with their rows, sorted by key."""
 

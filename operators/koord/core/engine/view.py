@@ -21,6 +21,7 @@ from koord.core.engine.plugin import (
     FilterReach,
     Hold,
     Holding,
+    Ordering,
     Reactive,
     Score,
     Session,
@@ -89,6 +90,7 @@ class CycleView:
         self.pre_filtering = pick(Admitting, "pre_filter")
         self._narrowing = pick(Admitting, "narrow")
         self._charging_holds = pick(Admitting, "hold")
+        self.ordering = next(iter(pick(Ordering, "in_turn")), None)
         self._demanding = pick(Charging, "demand")
         self._rating = pick(Charging, "score_terms")
         self.retrying = pick(Reactive, "retry_within")

@@ -56,6 +56,18 @@ class RunLimits:
         settings = self._settings_of(self._queue_of(pods[0]))
         return run_time_of_running([(pod, self.terms_of(pod)) for pod in pods], settings)
 
+    def run_time_of_placed(self, pod: Pod) -> RunTime:
+        """Return how long a pod on a node runs.
+
+        Until it has been accepted there, what enforces its limit is written with its release.
+        """
+        if pod.started:
+            return self.run_time_of_running((pod,))
+        settings, terms = self._settings_of(self._queue_of(pod)), self.terms_of(pod)
+        return run_time_of(
+            [(pod, terms)], settings, lambda each, gang: self._left_of(each, gang, settings)
+        )
+
     def refuse(self, unit: Unit) -> TimeLimitTooLong | TimeLimitReached | None:
         """Return why a unit may not start with its limit."""
         if not unit.pods:

@@ -1,38 +1,67 @@
-"""Joins queues to the planner: who may not start now, whatever room there is.
+"""Joins queues to the planner: whose turn it is, who may not start now, what is reserved for whom.
 
-A leaf quota is a queue; its settings are inherited. Order, protection and reserved room are not
-asked yet.
+A leaf quota is a queue; its settings are inherited.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from typing_extensions import override
 
+from koord.core.engine.arrays import Ints, Rows
+from koord.core.engine.cause import Cause
 from koord.core.engine.cycle import Cycle
-from koord.core.engine.plugin import Admission, Admitting, Plugin, QueueingHint
+from koord.core.engine.plugin import (
+    Admission,
+    Admitting,
+    FilterReach,
+    Ordering,
+    Plugin,
+    QueueingHint,
+    Session,
+)
 from koord.core.engine.state_view import StateView
-from koord.core.model.plan import Unit, UnitKey, Unplaced
-from koord.core.model.pods import Pod
+from koord.core.model.plan import Placement, Plan, Unit, UnitKey, Unplaced
+from koord.core.model.pods import Pod, PodShape
 from koord.core.model.reasons import Reason
 from koord.core.queue.counts import Line, StartedUnits, has_started, lines_of
+from koord.core.queue.cycle_turns import BlockedHeads, CycleTurns
+from koord.core.queue.ends import EndingPod, Ends
 from koord.core.queue.limits import RunLimits
+from koord.core.queue.planned_room import PlannedRoom, TryPlan
 from koord.core.queue.reasons import (
     NAME,
+    BehindHead,
     HeldByOwner,
     NotItsTurn,
     QueueFull,
     QueueStopped,
     TooManyRunning,
+    WouldDelay,
 )
-from koord.core.queue.run_time import hints_of
+from koord.core.queue.reserved_limits import PlannedStart
+from koord.core.queue.run_time import RunTime, hints_of
 from koord.core.queue.settings import QueueSettings, settle
-from koord.core.queue.turns import Competition, StartReservation, Turn, make_turns
+from koord.core.queue.turns import (
+    OPEN,
+    TIMED,
+    Competition,
+    StartReservation,
+    Turn,
+    make_turns,
+)
+from koord.core.quota.model import QuotaSpec
 from koord.core.quota.plugin import Quotas
 
 _MOST_LEVELS: Final = 64
+RESERVED_FOR_HEADS: Final = Cause(
+    "ReservedForEarlierUnit",
+    41,
+    "node(s) had room reserved for a unit that comes before",
+    is_held=True,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,17 +77,23 @@ class Queues(Plugin):
     name = NAME
     after = ("quota",)
 
-    def __init__(self, options: QueueOptions) -> None:
+    def __init__(self, options: QueueOptions, *, is_compat: bool = False) -> None:
         self._options = options
         self._settings: dict[str, QueueSettings] = {}
         self._edits: object = None
         self._started: StartedUnits | None = None
+        self._heads = BlockedHeads()
+        self._heads_at = self._due_at = 0.0
+        self._due: set[UnitKey] = set()
+        self._delayed: set[UnitKey] = set()
+        """Units that were refused for reserved room."""
+        self._is_compat = is_compat
         self.is_limiting = False
 
     @override
     def attach(self, view: StateView) -> None:
         super().attach(view)
-        self._default = settle(self._options.values, ())
+        self._default = settle(self._options.values, (), compat=self._is_compat)
         self._note_limits()
         self.limits = RunLimits(view, self.queue_of, self.settings_of)
 
@@ -85,14 +120,24 @@ class Queues(Plugin):
         """Return what is in effect for a queue."""
         settings = self._settings.get(queue)
         if settings is None:
-            registry = self.view.plugin(Quotas).cache.catalog.registry
-            path: list[Mapping[str, Any]] = []
-            spec = registry.get(queue)
-            while spec is not None and len(path) < _MOST_LEVELS:
-                path.insert(0, spec.queue)
-                spec = registry.get(spec.parent)
-            settings = self._settings[queue] = settle(self._options.values, path)
+            path = [spec.queue for spec in self._specs_from_root(queue)]
+            settings = self._settings[queue] = settle(
+                self._options.values, path, compat=self._is_compat
+            )
         return settings
+
+    def path_of(self, queue: str) -> Collection[str]:
+        """Return a queue and all quotas above."""
+        return [spec.name for spec in self._specs_from_root(queue)] or [queue]
+
+    def _specs_from_root(self, queue: str) -> list[QuotaSpec]:
+        registry = self.view.plugin(Quotas).cache.catalog.registry
+        path: list[QuotaSpec] = []
+        spec = registry.get(queue)
+        while spec is not None and len(path) < _MOST_LEVELS:
+            path.insert(0, spec)
+            spec = registry.get(spec.parent)
+        return path
 
     def started(self) -> Counter[Line]:
         """Return how many units have started, by queue and user."""
@@ -108,8 +153,95 @@ class Queues(Plugin):
         competition = Competition(cycle, lambda unit: self.queue_of(unit.pods[0]))
         return tuple(make_turns(cycle.pending(), competition, _is_held, self._find_head))
 
-    def _find_head(self, _unit: UnitKey) -> tuple[int | None, StartReservation | None]:
-        return None, None
+    def has_started(self, unit: Unit) -> bool:
+        """Whether some of a unit runs already: it is completed, whatever turns there are."""
+        return has_started(unit, self.view)
+
+    def queue_of_unit(self, unit: Unit) -> str:
+        """Return the queue of a unit."""
+        return self.queue_of(unit.pods[0])
+
+    def run_time_of(self, unit: Unit) -> RunTime:
+        """Return how long a waiting unit runs."""
+        return self.limits.run_time_of(unit)
+
+    def is_known(self, queue: str, running: EndingPod) -> bool:
+        """Whether what is known of the end of a pod counts as its end, for a queue."""
+        return running.level.is_at_least(self.settings_of(queue).backfill_on)
+
+    def make_turns(self, cycle: Cycle) -> CycleTurns:
+        """Return the turns of a cycle."""
+        ends = Ends(self.view, self.limits, int(cycle.now))
+        competition = Competition(cycle, self.queue_of_unit)
+        room = PlannedRoom(cycle, ends, competition, self.is_known)
+        heads = self._heads.copy()
+        heads.blocked = {key: unit for key, unit in heads.blocked.items() if self._waits(unit)}
+        gone = heads.protections.keys() - heads.blocked.keys()
+        for key in gone:
+            del heads.protections[key]
+        for key in heads.idle:
+            if key in heads.protections:
+                heads.protections[key].idle_time += int(cycle.now - self._heads_at)
+        return CycleTurns(cycle, self, heads, room, ends)
+
+    def _waits(self, unit: Unit) -> bool:
+        pods = self.view.pods
+        return all(pod.uid in pods and pods[pod.uid].is_waiting for pod in unit.pods)
+
+    @override
+    def note_plan(self, session: Session, plan: Plan) -> None:
+        """Keep who is blocked, and what is reserved; have those tried again whom it concerns."""
+        if not isinstance(session, QueueTurnSession) or session.turns is None:
+            return
+        self._heads, self._heads_at = session.turns.settle(), session.now
+        for refusal in plan.refusals:
+            if isinstance(refusal.reason, WouldDelay | BehindHead):
+                self._delayed.add(refusal.unit)
+        for placement in plan.placements:
+            self._delayed.discard(placement.unit)
+        if session.turns.has_changed:
+            self._due |= self._delayed
+            self._delayed = set()
+
+    @override
+    def take_due(self) -> Collection[UnitKey]:
+        """Return whose turn has to be decided again now: of time alone, or as others moved."""
+        now = self.view.now
+        due = {key for key, at in self._dues() if at <= now} | self._due
+        self._due, self._due_at = set(), now
+        return due
+
+    @override
+    def next_due(self) -> float | None:
+        dues = [at for _, at in self._dues()]
+        if self._due:
+            dues.append(self.view.now)
+        return min(dues, default=None)
+
+    def _dues(self) -> Iterator[tuple[UnitKey, float]]:
+        for key, protection in self._heads.protections.items():
+            unit = self._heads.blocked.get(key)
+            if unit is None:
+                continue
+            settings = self.settings_of(self.queue_of_unit(unit))
+            for at in protection.dues(settings, int(self._heads_at)):
+                if at > max(self._heads_at, self._due_at):
+                    yield key, at
+
+    def _find_head(self, unit: UnitKey) -> tuple[int | None, StartReservation | None]:
+        protection = self._heads.protections.get(unit)
+        if protection is None:
+            return None, None
+        reserved = protection.reserved
+        if not isinstance(reserved, PlannedStart):
+            return protection.first_since, None
+        return protection.first_since, StartReservation(
+            OPEN if reserved.is_open else TIMED,
+            reserved.start,
+            protection.since,
+            dict(reserved.places),
+            idle_seconds=protection.idle_time,
+        )
 
     @override
     def queueing_hint(self, pending: Callable[[], Iterable[Unit]]) -> QueueingHint:
@@ -142,14 +274,20 @@ class HoldSession(Admitting):
         return self._queues.limits.refuse(unit)
 
     def has_started(self, unit: Unit) -> bool:
-        return has_started(unit, self._queues.view)
+        return self._queues.has_started(unit)
 
 
-class QueueTurnSession(HoldSession):
+class QueueTurnSession(HoldSession, Ordering):
     """Queues in one cycle; units that start in it are on the undo log of the cycle."""
+
+    reach = FilterReach.ROW
+    after = ("quota",)
 
     def __init__(self, queues: Queues, cycle: Cycle) -> None:
         super().__init__(queues, cycle)
+        self.turns: CycleTurns | None = None
+        """From the first unit on that is planned."""
+        self.now = cycle.now
         self._more: Counter[Line] = Counter()
         self._parked: Mapping[str, QueueFull] | None = None
 
@@ -162,13 +300,44 @@ class QueueTurnSession(HoldSession):
         stop = self._queues.settings_of(queue).stop
         if stop != "None":
             return QueueStopped(queue, stop)
-        return self._find_parked().get(unit.key)
+        parked = self._find_parked().get(unit.key)
+        if parked is not None or self.turns is None:
+            return parked
+        return self.turns.why_behind(unit)
+
+    @property
+    @override
+    def version(self) -> int:
+        return 0 if self.turns is None else self.turns.room.version
+
+    @override
+    def in_turn(self, units: Sequence[Unit], try_plan: TryPlan) -> Iterable[Unit]:
+        self.turns = self.turns or self._queues.make_turns(self._cycle)
+        return self.turns.in_turn(units, try_plan)
+
+    @override
+    def may_keep(self, unit: Unit, placement: Placement) -> bool:
+        return self.turns is None or self.turns.may_keep(unit, placement)
+
+    @override
+    def refused(self, unit: Unit, reason: Reason) -> Reason:
+        return reason if self.turns is None else self.turns.refused(unit, reason)
+
+    @override
+    def filter(self, shape: PodShape, rows: Rows) -> Iterable[tuple[Cause, Ints]]:
+        """Leave to others what is reserved for them."""
+        limits = None if self.turns is None else self.turns.room.limits
+        if limits is not None:
+            yield RESERVED_FOR_HEADS, limits.room(shape, rows)
 
     @override
     def pre_filter(self, unit: Unit) -> Admission | Unplaced:
         """Count a unit that starts, or refuse it."""
         if self.has_started(unit):
             return Admission(unit)
+        reason = None if self.turns is None else self.turns.why_over_quota(unit)
+        if reason is not None:
+            return Unplaced(unit.key, unit.pods, reason)
         pod = unit.pods[0]
         queue = self._queues.queue_of(pod)
         settings = self._queues.settings_of(queue)

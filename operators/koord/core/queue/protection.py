@@ -36,6 +36,17 @@ class HeadProtection:
     rests_until: int | None = None
     """After it has held room for too long."""
 
+    def dues(self, settings: QueueSettings, now: int) -> Iterator[int]:
+        """Yield when its turn is to be decided again though nothing happens."""
+        if self.rests_until is not None:
+            yield self.rests_until
+        elif self.reserved is None:
+            yield self.first_since + settings.protect_after
+        elif not self.reserved.is_open:
+            yield self.reserved.start
+        if self.reserved is not None:
+            yield now + max(1, settings.max_hold - self.idle_time)
+
 
 @dataclass(slots=True)
 class TurnsOutcome:
@@ -70,7 +81,6 @@ class QueueTurns:
         self._room, self._settings, self._least_gain = room, settings, least_gain
         self._protections: dict[str, HeadProtection] = {}
         self._queue_of: dict[str, str] = {}
-        self._next_refusal = count(1)
 
     def reserved(self, key: str) -> Reserved | None:
         """Return what is reserved for a unit."""
@@ -88,20 +98,12 @@ class QueueTurns:
 
     def next_due(self) -> int | None:
         """Return when turns are to be decided again though nothing happens; None for never."""
-        due = [time for key, mine in self._protections.items() for time in self._dues_of(key, mine)]
+        due = [
+            time
+            for key, protection in self._protections.items()
+            for time in protection.dues(self._settings(self._queue_of[key]), self._room.now)
+        ]
         return min((time for time in due if time > self._room.now), default=None)
-
-    def _dues_of(self, key: str, protection: HeadProtection) -> Iterator[int]:
-        settings = self._settings(self._queue_of[key])
-        reserved = protection.reserved
-        if protection.rests_until is not None:
-            yield protection.rests_until
-        elif reserved is None:
-            yield protection.first_since + settings.protect_after
-        elif not reserved.is_open:
-            yield reserved.start
-        if reserved is not None:
-            yield self._room.now + max(1, settings.max_hold - protection.idle_time)
 
     def note_time(self, idle: Iterable[str], seconds: int) -> None:
         """Count the time for which room was idle; after too long it is given up for a while."""
@@ -115,16 +117,20 @@ class QueueTurns:
         for key in self._protections.keys() - jobs.keys():
             del self._protections[key]
         self._queue_of = {key: job.quota for key, job in jobs.items()}
-        decision = _RoundOfTurns(self._room, self._settings, self._protections, self._least_gain)
+        decision = RoundOfTurns(self._room, self._settings, self._protections, self._least_gain)
         while (unit := tournament.offer()) is not None:
             starts = decision.decide(unit, jobs[unit.key])
             tournament.take(starts=starts)
-        decision.settle(self._next_refusal)
+        decision.settle()
         return decision.outcome
 
 
-class _RoundOfTurns:
-    """One round of turns."""
+class RoundOfTurns:
+    """One round of turns: each unit once, in order.
+
+    Who places units himself asks for each whether it :meth:`may_start`, places it beside what is
+    ``binding``, and notes what came of it.
+    """
 
     def __init__(
         self,
@@ -143,49 +149,75 @@ class _RoundOfTurns:
         self._turns: dict[str, int] = {}
         self._held: set[str] = set()
         """Units whose open holds count, judged once: not again as others start in their room."""
-        self._refusing: list[str] = []
+        self.refusing: list[str] = []
+        """Units whose room others were refused for, as often as that happened."""
 
     def decide(self, unit: Waiting, job: UnitAsk) -> bool:
         """Start a unit if it may; otherwise reserve room for it if it is to have some."""
-        settings = self._settings(unit.queue)
         if not self._room.fits_ever(job):
-            self._protections.pop(unit.key, None)
+            self.note_misfit(unit)
             return False
-        places = self._find_places(unit, job, settings)
-        if places is not None:
-            self._protections.pop(unit.key, None)
-            self._room.start(job, places, self._lender_of(job, places))
-            self.outcome.started[unit.key] = places
-            return True
-        self.outcome.blocked.append(unit.key)
-        self._blocked[unit.queue].append(job)
-        self._protect(unit, job, settings)
-        return False
+        binding = self.binding(job)
+        places = self._find_places(job, binding) if self.may_start(job) else None
+        if places is None:
+            self.note_refusal(unit, job, binding)
+            return False
+        self._room.start(job, places, self._lender_of(job, places))
+        self.outcome.started[unit.key] = places
+        self.note_start(unit)
+        return True
 
-    def _find_places(self, unit: Waiting, job: UnitAsk, settings: QueueSettings) -> Places | None:
-        if any(self._room.competes(job, head) for head in self._stopping(unit.queue, job)):
-            return None
-        own = self._reserved_of(unit.key)
-        binding = self._binding(job, settings)
+    def may_start(self, job: UnitAsk) -> bool:
+        """Whether its queue lets a unit start while the first of those before it waits."""
+        return self.find_stopping(job) is None
+
+    def find_stopping(self, job: UnitAsk) -> UnitAsk | None:
+        """Return the earlier unit that waits and that this one may not pass."""
+        heads = (head for head in self._stopping(job) if self._room.competes(job, head))
+        return next(heads, None)
+
+    def note_misfit(self, unit: Waiting) -> None:
+        """Note that a unit does not even fit when nothing else runs: it delays nobody."""
+        self._protections.pop(unit.key, None)
+
+    def note_start(self, unit: Waiting) -> None:
+        """Note that a unit starts."""
+        self._protections.pop(unit.key, None)
+
+    def note_refusal(self, unit: Waiting, job: UnitAsk, binding: Sequence[Reserved]) -> None:
+        """Note that a unit does not start now; reserve room for it if it is to have some."""
+        if self.may_start(job):
+            self._note_refusing(job, binding)
+        self.outcome.blocked.append(unit.key)
+        self._blocked[job.quota].append(job)
+        self._protect(unit, job, self._settings(job.quota))
+
+    def pass_over(self, job: UnitAsk) -> None:
+        """Note that a unit is not tried: it waits as before, and what is reserved for it stays."""
+        self._blocked[job.quota].append(job)
+        reserved = self._reserved_of(job.key)
+        if reserved is not None:
+            self._visit(reserved)
+
+    def _find_places(self, job: UnitAsk, binding: Sequence[Reserved]) -> Places | None:
+        own = self._reserved_of(job.key)
         if own is not None and not own.is_open and own.start <= self._room.now:
             now = Reserved(job, self._room.now, job.end_from(self._room.now), own.places)
             if self._room.is_possible(now, binding):
                 return own.places
-        places = self._room.fit(job, binding)
-        if places is None:
-            self._note_refusal(job, binding)
-        return places
+        return self._room.fit(job, binding)
 
-    def _stopping(self, queue: str, job: UnitAsk) -> Iterator[UnitAsk]:
+    def _stopping(self, job: UnitAsk) -> Iterator[UnitAsk]:
         """Yield earlier units that wait, and that one which competes with them may not pass."""
-        if self._settings(queue).policy is Policy.STRICT:
-            yield from self._blocked[queue][:1]
+        if self._settings(job.quota).policy is Policy.STRICT:
+            yield from self._blocked[job.quota][:1]
         if not job.may_overtake:
             yield from (head for heads in self._blocked.values() for head in heads)
 
-    def _binding(self, job: UnitAsk, settings: QueueSettings) -> list[Reserved]:
+    def binding(self, job: UnitAsk) -> list[Reserved]:
         """Return what is reserved for earlier units and keeps this one away."""
-        is_short = job.is_enforced and job.limit is not None and job.limit <= settings.short_limit
+        short_limit = self._settings(job.quota).short_limit
+        is_short = job.is_enforced and job.limit is not None and job.limit <= short_limit
         return [
             reserved
             for reserved in self._visited
@@ -247,18 +279,18 @@ class _RoundOfTurns:
             if protection.reserved and protection.turn > turn and other not in visited
         ]
 
-    def _note_refusal(self, job: UnitAsk, binding: Sequence[Reserved]) -> None:
+    def _note_refusing(self, job: UnitAsk, binding: Sequence[Reserved]) -> None:
         """Note who keeps a unit away that would fit: all up to the first who does."""
         if not binding or self._room.fit(job, ()) is None:
             return
         for at in range(1, len(binding) + 1):
             if self._room.fit(job, binding[:at]) is not None:
                 continue
-            self._refusing += [reserved.job.key for reserved in binding[:at]]
+            self.refusing += [reserved.job.key for reserved in binding[:at]]
             return
 
     def _protect(self, unit: Waiting, job: UnitAsk, settings: QueueSettings) -> None:
-        place = len(self._blocked[unit.queue])
+        place = len(self._blocked[job.quota])
         is_first = place <= settings.reserve_depth or self._reserved_of(unit.key) is not None
         if settings.policy is Policy.BEST_EFFORT or not is_first:
             self._protections.pop(unit.key, None)
@@ -278,10 +310,14 @@ class _RoundOfTurns:
             protection.since = now
         protection.reserved = self._plan(job, protection.reserved, self._later(unit.key))
         if protection.reserved is not None:
-            self._visited.append(protection.reserved)
-            self._turns[unit.key] = len(self._visited)
-            if unit.key in self._held_open():
-                self._held.add(unit.key)
+            self._visit(protection.reserved)
+
+    def _visit(self, reserved: Reserved) -> None:
+        key = reserved.job.key
+        self._visited.append(reserved)
+        self._turns[key] = len(self._visited)
+        if key in self._held_open():
+            self._held.add(key)
 
     def _plan(
         self, job: UnitAsk, before: Reserved | None, later: Sequence[Reserved]
@@ -306,14 +342,31 @@ class _RoundOfTurns:
         held = before if before is not None and before.is_open else None
         return self._room.hold_open(job, self._visited, held)
 
-    def settle(self, next_refusal: "count[int]") -> None:
+    def remember(self) -> Callable[[dict[str, HeadProtection]], None]:
+        """Return what brings back the round as it is now, with the protections of now."""
+        blocked = {queue: list(jobs) for queue, jobs in self._blocked.items()}
+        state = list(self._visited), dict(self._turns), set(self._held), list(self.refusing)
+        count = len(self.outcome.blocked)
+
+        def restore(protections: dict[str, HeadProtection]) -> None:
+            self._protections = protections
+            self._blocked = defaultdict(list, blocked)
+            self._visited, self._turns, self._held, self.refusing = state
+            del self.outcome.blocked[count:]
+
+        return restore
+
+    def settle(self) -> None:
         """Count what is idle, and who has refused others for the first time."""
+        places = (protection.refused_at or 0 for protection in self._protections.values())
+        next_refusal = count(1 + max(places, default=0))
         for key, turn in self._turns.items():
-            self._protections[key].turn = turn
+            if key in self._protections:
+                self._protections[key].turn = turn
         counted: list[Reserved] = []
-        for key in dict.fromkeys(self._refusing):
-            protection = self._protections[key]
-            if protection.reserved is None:
+        for key in dict.fromkeys(self.refusing):
+            protection = self._protections.get(key)
+            if protection is None or protection.reserved is None:
                 continue
             if protection.refused_at is None:
                 protection.refused_at = next(next_refusal)

@@ -1,6 +1,6 @@
 """Why it is not a unit's turn."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from koord.core.model.reason_class import ReasonClass
@@ -111,3 +111,39 @@ class TimeLimitReached(NotItsTurn):
     advises: ClassVar = ("Delete it, or raise operators.koordinator.sh/max-run-time.",)
     pod: str
     limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class BehindHead(NotItsTurn):
+    """The first unit of its queue waits for room that both could use, and may not be passed."""
+
+    code: ClassVar = "BehindHead"
+    way_out: ClassVar = "wait until the unit before it starts"
+    says: ClassVar = "{head} waits before it, and its queue lets nobody pass that competes with it"
+    advises: ClassVar = ("Wait until {head} starts.",)
+    head: str
+
+
+@dataclass(frozen=True, slots=True)
+class WouldDelay(NotItsTurn):
+    """It fits, but in room that is reserved for a unit before it, which it would delay.
+
+    ``start`` is when that starts at the latest, in seconds since the epoch; None: nobody knows.
+    """
+
+    code: ClassVar = "WouldDelay"
+    wakes_on: ClassVar = WakesOn.ROOM
+    way_out: ClassVar = "say when it ends (`max-run-time`), or wait until the unit before it starts"
+    says: ClassVar = "it would delay {head}, for which room is reserved{_when}"
+    advises: ClassVar = (
+        "Give it a limit that ends before, with operators.koordinator.sh/max-run-time.",
+    )
+    head: str
+    start: int | None = None
+    now: int = field(default=0, compare=False)
+
+    @property
+    def _when(self) -> str:
+        if self.start is None:
+            return " until enough pods have ended"
+        return f" in {max(0, self.start - self.now)} s"

@@ -4,6 +4,7 @@ The session knows from the cache which quota a pod belongs to, and tries units o
 cycle. Which nodes are chosen is not known here.
 """
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Final, TypeAlias
@@ -33,7 +34,7 @@ MOST_REMEMBERED: Final = 1024
 """Units that are remembered beyond twice those that wait."""
 
 
-_Kind: TypeAlias = tuple[QuotaName, tuple[tuple[str, int], ...], bool]
+QuotaKind: TypeAlias = tuple[QuotaName, tuple[tuple[str, int], ...], bool]
 """Quota, amounts, and whether it is non-preemptible: what pods that are charged alike share."""
 
 
@@ -61,7 +62,7 @@ class QuotaSession(Admitting):
         self._pending = pending
         self._leftovers: Leftovers | None = None
         self._newest = 0.0
-        self._charges: dict[_Kind, QuotaCharge] = {}
+        self._charges: dict[QuotaKind, QuotaCharge] = {}
         self._pools = cache.pools()
         self._confined: dict[tuple[TreeId, PodShape], PodShape] = {}
 
@@ -111,6 +112,15 @@ class QuotaSession(Admitting):
     def adopt(self, pod: Pod, row: int, allocations: Sequence[Allocation]) -> None:
         self._count(pod, 1)
 
+    def kinds_of(self, pods: Iterable[Pod]) -> Counter[QuotaKind]:
+        """Count what is charged for pods, for :meth:`count_all`."""
+        return Counter(map(self._kind_of, pods))
+
+    def count_all(self, kinds: Counter[QuotaKind], times: int) -> None:
+        """Charge pods (1), or take their charges back (-1)."""
+        for kind, count in kinds.items():
+            self._ledger.charge(_times(self._charge_of(kind), count * times))
+
     def _count(self, pod: Pod, count: int) -> None:
         self._ledger.charge(_times(self._charge_of(self._kind_of(pod)), count))
 
@@ -126,7 +136,7 @@ class QuotaSession(Admitting):
         self._ledger.charge(charge, is_kept=True)
         return True
 
-    def _kind_of(self, pod: Pod) -> _Kind:
+    def _kind_of(self, pod: Pod) -> QuotaKind:
         return self._cache.quota_of(pod), self._cache.requests_of(pod), pod.is_non_preemptible
 
     def leftovers_given(self, placed: Collection[UnitKey]) -> dict[QuotaName, float]:
@@ -250,7 +260,7 @@ class QuotaSession(Admitting):
 
     def _charges_of(self, pods: Iterable[Pod]) -> list[QuotaCharge]:
         """Return what pods ask of each quota; those that were released are counted already."""
-        counts: dict[_Kind, int] = {}
+        counts: dict[QuotaKind, int] = {}
         for pod in pods:
             if pod.recorded is None or pod.is_gated:
                 kind = self._kind_of(pod)
@@ -270,7 +280,7 @@ class QuotaSession(Admitting):
             for name, charges_of_quota in sorted(charges.items())
         ]
 
-    def _charge_of(self, kind: _Kind) -> QuotaCharge:
+    def _charge_of(self, kind: QuotaKind) -> QuotaCharge:
         charge = self._charges.get(kind)
         if charge is None:
             quota, requests, is_non_preemptible = kind

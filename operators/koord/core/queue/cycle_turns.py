@@ -1,0 +1,403 @@
+"""Turns in one planning cycle: order, what is reserved for whom, and what comes of each unit.
+
+The rules are those of ``protection`` and ``order``; places are found by ``PlannedRoom``. All that
+changes is on the undo log of the cycle: whoever plans and rolls back has changed nothing.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from koord.core.engine.cycle import Cycle, Place
+from koord.core.model.plan import Placement, Unit, UnitKey, Unplaced
+from koord.core.model.reasons import Reason
+from koord.core.model.run_terms import BackfillConsent
+from koord.core.queue.ends import EndingPod, Ends
+from koord.core.queue.order import Waiting
+from koord.core.queue.planned_room import PlannedRoom, TryPlan
+from koord.core.queue.protection import LEAST_GAIN, HeadProtection, RoundOfTurns
+from koord.core.queue.reasons import BehindHead, WouldDelay
+from koord.core.queue.reserved_limits import PlannedStart, ReservedMoment
+from koord.core.queue.room import FOREVER, Reserved, UnitAsk
+from koord.core.queue.run_time import Knowledge, RunTime
+from koord.core.queue.settings import QueueSettings
+from koord.core.quota.reasons import QuotaExceeded
+from koord.core.quota.session import QuotaKind, QuotaSession
+
+
+class QueueKnowledge(Protocol):
+    """What a round has to know of queues."""
+
+    def queue_of_unit(self, unit: Unit) -> str:
+        """Return the queue of a unit."""
+
+    def has_started(self, unit: Unit) -> bool:
+        """Whether some of a unit runs already: it is completed, whatever turns there are."""
+
+    def path_of(self, queue: str) -> Collection[str]:
+        """Return a queue and all quotas above."""
+
+    def settings_of(self, queue: str) -> QueueSettings:
+        """Return what is in effect for a queue."""
+
+    def run_time_of(self, unit: Unit) -> RunTime:
+        """Return how long a waiting unit runs."""
+
+
+@dataclass(slots=True)
+class BlockedHeads:
+    """What lasts from cycle to cycle: who is blocked, and what is reserved for whom."""
+
+    blocked: dict[UnitKey, Unit] = field(default_factory=dict)
+    """Units that were refused for want of room, or behind others."""
+    protections: dict[UnitKey, HeadProtection] = field(default_factory=dict)
+    idle: tuple[UnitKey, ...] = ()
+    """Units of which reserved room is idle and was refused to others."""
+
+    def copy(self) -> "BlockedHeads":
+        protections = {key: copy(protection) for key, protection in self.protections.items()}
+        return BlockedHeads(dict(self.blocked), protections, self.idle)
+
+
+class CycleTurns:
+    """The turns of one cycle."""
+
+    def __init__(
+        self,
+        cycle: Cycle,
+        queues: QueueKnowledge,
+        heads: BlockedHeads,
+        room: PlannedRoom,
+        ends: Ends,
+    ) -> None:
+        self._cycle, self._queues, self.room, self._ends = cycle, queues, room, ends
+        self.heads = heads.copy()
+        self._jobs: dict[UnitKey, UnitAsk] = {}
+        self._waiting: dict[UnitKey, Waiting] = {}
+        self.round = RoundOfTurns(
+            room, queues.settings_of, self.heads.protections, least_gain=LEAST_GAIN
+        )
+        self._visited: set[UnitKey] = set()
+        self._binding: Sequence[Reserved] = ()
+        self._current: UnitKey = ""
+        self.has_changed = False
+        self._ended: dict[tuple[int, int], Counter[QuotaKind]] = {}
+
+    # --- in order --------------------------------------------------------------------------------
+
+    def in_turn(self, units: Sequence[Unit], try_plan: TryPlan) -> Iterator[Unit]:
+        """Yield units in order; those that wait and are not tried are passed over in theirs."""
+        self.room.try_plan = try_plan
+        for key in self.heads.protections:
+            self.job_of(self.heads.blocked[key])
+        tried = {unit.key for unit in units}
+        waiting = self._find_heads(tried) if self._cycle.is_deciding else []
+        for unit in units:
+            while waiting and self._rank(waiting[0]) < self._rank(unit):
+                self._pass_over(waiting.pop(0))
+            self._begin(unit)
+            yield unit
+        self.room.set_limits((), self.room.now, self.room.now)
+
+    def _find_heads(self, tried: set[UnitKey]) -> list[Unit]:
+        """Return those that wait, are not tried, and matter: the first of each queue."""
+        by_queue: dict[str, list[Unit]] = {}
+        for key, unit in self.heads.blocked.items():
+            if key not in tried and key not in self._visited:
+                by_queue.setdefault(self._queues.queue_of_unit(unit), []).append(unit)
+        heads: list[Unit] = []
+        for queue, blocked in by_queue.items():
+            depth = self._queues.settings_of(queue).reserve_depth
+            blocked.sort(key=self._rank)
+            heads += blocked[:depth]
+            heads += [unit for unit in blocked[depth:] if unit.key in self.heads.protections]
+        return sorted(heads, key=self._rank)
+
+    def _rank(self, unit: Unit) -> tuple[bool, int, float, float, UnitKey]:
+        protection = self.heads.protections.get(unit.key)
+        place = FOREVER if protection is None else protection.refused_at
+        is_later = FOREVER if place is None else place
+        return (not unit.is_repair, -unit.priority, is_later, unit.since, unit.key)
+
+    def _pass_over(self, unit: Unit) -> None:
+        job = self.job_of(unit)
+        self._visited.add(unit.key)
+        if self.room.fits_ever(job):
+            self.round.pass_over(job)
+
+    def _begin(self, unit: Unit) -> None:
+        self._current, self._binding = unit.key, ()
+        if self._queues.has_started(unit):
+            self.room.set_limits((), self.room.now, self.room.now)
+            return
+        if not self._cycle.is_deciding:
+            self._ask_about(unit)
+            return
+        job = self.job_of(unit)
+        self._binding = self.round.binding(job)
+        self.room.set_limits(self._binding, self.room.now, job.end_from(self.room.now))
+
+    def _ask_about(self, unit: Unit) -> None:
+        """Plan a unit beside what is reserved for those before it, as of the last decisions."""
+        rank = self._rank(unit)
+        before = [
+            reserved
+            for key, other in self.heads.blocked.items()
+            if key in self.heads.protections
+            and key != unit.key
+            and (reserved := self._reserved_of(key)) is not None
+            and self._rank(other) < rank
+        ]
+        if before or self.room.limits is not None:
+            end = self.job_of(unit).end_from(self.room.now)
+            self.room.set_limits(before, self.room.now, end)
+
+    # --- what comes of it ------------------------------------------------------------------------
+
+    def why_behind(self, unit: Unit) -> Reason | None:
+        """Return why a unit may not pass those that wait before it."""
+        if (
+            unit.key != self._current
+            or self._queues.has_started(unit)
+            or not self._cycle.is_deciding
+        ):
+            return None
+        head = self.round.find_stopping(self.job_of(unit))
+        return None if head is None else BehindHead(self._title_of(head.key))
+
+    def why_over_quota(self, unit: Unit) -> Reason | None:
+        """Return whose start the quotas would not allow beside a unit that they have admitted."""
+        limits, quotas = self.room.limits, self._cycle.find_session(QuotaSession)
+        if limits is None or quotas is None or not limits.moments:
+            return None
+        path = self._queues.path_of(self._queues.queue_of_unit(unit))
+        for moment in limits.moments:
+            reserved = self._find_over_quota(moment, limits.base, quotas, path)
+            if reserved is not None:
+                return self._make_delay(reserved)
+        return None
+
+    def _find_over_quota(
+        self, moment: ReservedMoment, base: int, quotas: QuotaSession, path: Collection[str]
+    ) -> Reserved | None:
+        mark = self._cycle.checkpoint()
+        quotas.count_all(self._count_ended(base, moment.at, quotas), -1)
+        try:
+            for reserved in moment.active:
+                outcome = quotas.pre_filter(self.room.units[reserved.job.key])
+                reason = outcome.reason if isinstance(outcome, Unplaced) else None
+                if isinstance(reason, QuotaExceeded) and reason.quota in path:
+                    return reserved
+        finally:
+            self._cycle.rollback(mark)
+        return None
+
+    def _count_ended(self, base: int, at: int, quotas: QuotaSession) -> Counter[QuotaKind]:
+        """Count what pods are charged for that end in the meantime."""
+        if at <= base:
+            return Counter()
+        if (base, at) not in self._ended:
+            ended = (running.pod for running in self._ends.all() if base < running.end <= at)
+            self._ended[base, at] = quotas.kinds_of(ended)
+        started = (running.pod for running in self.room.started.pods if base < running.end <= at)
+        return self._ended[base, at] + quotas.kinds_of(started)
+
+    def _make_delay(self, reserved: Reserved) -> WouldDelay:
+        start = None if reserved.is_open else reserved.start
+        return WouldDelay(self._title_of(reserved.job.key), start, self.room.now)
+
+    def may_keep(self, unit: Unit, placement: Placement) -> bool:
+        """Whether what was given to a unit delays nobody; if it does, avoid those nodes."""
+        limits = self.room.limits
+        if limits is not None and limits.moments:
+            rows = self._find_delaying(placement, limits.moments)
+            if rows:
+                self.room.avoid(rows)
+                return False
+        if self._cycle.is_deciding:
+            self._note_start(unit, placement)
+        return True
+
+    def _find_delaying(self, placement: Placement, moments: Sequence[ReservedMoment]) -> list[int]:
+        """Return rows on which devices and the like are not what is reserved there any more."""
+        rows: dict[int, list[EndingPod]] = {}
+        for assignment in placement.assignments:
+            row = self._cycle.table.row_of[assignment.node]
+            pod = EndingPod(assignment.pod, row, FOREVER, FOREVER, Knowledge.NONE)
+            rows.setdefault(row, []).append(pod)
+        return [
+            row
+            for row, pods in rows.items()
+            if any(self._is_delaying(row, pods, moment) for moment in moments)
+        ]
+
+    def _is_delaying(self, row: int, pods: Sequence[EndingPod], moment: ReservedMoment) -> bool:
+        node, cycle, limits = self._cycle.table.node_at(row).name, self._cycle, self.room.limits
+        wanted = [
+            assignment.pod
+            for reserved in moment.active
+            for assignment in reserved.by_node().get(node, ())
+        ]
+        shapes = [cycle.shape_of(pod) for pod in wanted]
+        if limits is None or not any(map(cycle.needs_reserve, shapes)):
+            return False
+        mark = cycle.checkpoint()
+        cycle.remove([running.pod for running in limits.ended(row, moment.at)])
+
+        def count() -> int:
+            before = cycle.checkpoint()
+            placed = sum(
+                isinstance(cycle.reserve(pod, shape, row), Place)
+                for pod, shape in zip(wanted, shapes, strict=True)
+            )
+            cycle.rollback(before)
+            return placed
+
+        with_it = count()
+        cycle.remove([running.pod for running in pods])
+        without = count()
+        cycle.rollback(mark)
+        return with_it < without
+
+    def refused(self, unit: Unit, reason: Reason) -> Reason:
+        """Take note that a unit does not start, reserve for it if it is its turn; say why."""
+        if not self._cycle.is_deciding:
+            return reason
+        if (
+            unit.key != self._current
+            or self._queues.has_started(unit)
+            or not _waits_for_room(reason)
+        ):
+            self._forget(unit.key)
+            return reason
+        self._remember()
+        job, waiting = self.job_of(unit), self.waiting_of(unit)
+        self._visited.add(unit.key)
+        if not self.room.fits_ever(job):
+            self.round.note_misfit(waiting)
+            self.heads.blocked.pop(unit.key, None)
+            return reason
+        if not isinstance(reason, BehindHead):
+            self.room.note_refused(job, self._binding)
+        before = len(self.round.refusing)
+        self.room.set_limits((), self.room.now, self.room.now)
+        reserved = self._reserved_of(unit.key)
+        self.round.note_refusal(waiting, job, self._binding)
+        self.has_changed |= reserved != self._reserved_of(unit.key)
+        self.heads.blocked[unit.key] = unit
+        refusing = self.round.refusing[before:]
+        if refusing:
+            last = self._reserved_of(refusing[-1])
+            return reason if last is None else self._make_delay(last)
+        return reason
+
+    def _note_start(self, unit: Unit, placement: Placement) -> None:
+        self._remember()
+        job = self.job_of(unit)
+        self._visited.add(unit.key)
+        end = job.end_from(self.room.now)
+        for assignment in placement.assignments:
+            row = self._cycle.table.row_of[assignment.node]
+            expected = min(FOREVER, end)
+            self.room.started.pods.append(
+                EndingPod(assignment.pod, row, end, expected, Knowledge.DECLARED)
+            )
+        if not self._queues.has_started(unit):
+            self.has_changed |= self._reserved_of(unit.key) is not None
+            self.round.note_start(self.waiting_of(unit))
+        self.heads.blocked.pop(unit.key, None)
+
+    def _forget(self, key: UnitKey) -> None:
+        if key in self.heads.blocked or key in self.heads.protections:
+            self._remember()
+            self.has_changed |= self._reserved_of(key) is not None
+            self.heads.blocked.pop(key, None)
+            self.heads.protections.pop(key, None)
+
+    def settle(self) -> BlockedHeads:
+        """Return what lasts beyond the cycle."""
+        self.round.settle()
+        # Those that were refused before are not tried again while nothing changes for them.
+        idle = dict.fromkeys((*self.heads.idle, *self.round.outcome.idle))
+        self.heads.idle = tuple(
+            key
+            for key in idle
+            if (reserved := self._reserved_of(key)) is not None and self.room.ready(reserved)
+        )
+        return self.heads
+
+    # --- values ----------------------------------------------------------------------------------
+
+    def job_of(self, unit: Unit) -> UnitAsk:
+        """Return what a unit asks for; what is beyond its minimum is not reserved for."""
+        job = self._jobs.get(unit.key)
+        if job is None:
+            required = with_required_only(unit)
+            self.room.units[unit.key] = required
+            queue = self._queues.queue_of_unit(unit)
+            settings, run_time = self._queues.settings_of(queue), self._queues.run_time_of(unit)
+            is_known = run_time.level.is_at_least(settings.backfill_on)
+            job = self._jobs[unit.key] = UnitAsk(
+                unit.key,
+                queue,
+                len(required.pods),
+                self.room.part_of(required),
+                run_time.bound if is_known else None,
+                is_enforced=run_time.level is Knowledge.DECLARED,
+                may_overtake=all(
+                    demand.run.backfill is not BackfillConsent.NEVER for demand in unit.demands
+                ),
+            )
+        return job
+
+    def waiting_of(self, unit: Unit) -> Waiting:
+        """Return a unit as the rules of order know it."""
+        queue = self._queues.queue_of_unit(unit)
+        return Waiting(unit.key, queue, "", unit.priority, int(unit.since), {})
+
+    def _reserved_of(self, key: UnitKey) -> Reserved | None:
+        protection = self.heads.protections.get(key)
+        return None if protection is None else protection.reserved
+
+    def _title_of(self, key: UnitKey) -> str:
+        unit = self.room.units.get(key)
+        if unit is None:
+            return key
+        return unit.group or unit.pods[0].key
+
+    def _remember(self) -> None:
+        """Log the state for the case that the cycle is rolled back."""
+        heads, restore = self.heads.copy(), self.round.remember()
+        state = (set(self._visited), list(self.room.started.pods), self.has_changed)
+        self._cycle.undo.push(self._restore, heads, restore, state)
+
+    def _restore(
+        self,
+        heads: BlockedHeads,
+        restore: Callable[[dict[UnitKey, HeadProtection]], None],
+        state: tuple[set[UnitKey], list[EndingPod], bool],
+    ) -> None:
+        self.heads = heads
+        restore(heads.protections)
+        self._visited, self.room.started.pods, self.has_changed = state
+
+
+def with_required_only(unit: Unit) -> Unit:
+    """Return a unit without pods beyond its minimum."""
+    if unit.required in {0, len(unit.pods)}:
+        return unit
+    demands = (replace(demand, pods=demand.pods[: demand.required]) for demand in unit.demands)
+    return replace(unit, demands=tuple(demand for demand in demands if demand.pods))
+
+
+def _waits_for_room(reason: Reason) -> bool:
+    return reason.is_capacity or isinstance(reason, BehindHead | WouldDelay)
+
+
+def reservations_of(protections: Mapping[UnitKey, HeadProtection]) -> Iterable[PlannedStart]:
+    """Yield what is reserved."""
+    for protection in protections.values():
+        if isinstance(protection.reserved, PlannedStart):
+            yield protection.reserved
