@@ -12,6 +12,7 @@ from tests.cluster import SCORING, make_cluster
 
 from koord.controllers.queue_looks import QueueLooks
 from koord.controllers.queue_status import make_queue_status, read_promise
+from koord.core.model.reasons import TooExpensive
 from koord.core.queue.plugin import Queues
 from koord.core.queue.promises import Certainty, MoveCause
 from koord.core.queue.run_time import QueueHints
@@ -151,6 +152,35 @@ def test_the_first_hundred_of_a_tree_are_told() -> None:
     assert first is not None
     assert (first.position, first.waiting) == (1, 103)
     assert looks.of("default/g102") is None
+
+
+def test_a_queue_is_summed_up_at_most_once_a_minute() -> None:
+    cluster = make_waiting()
+    looks = make_looks(cluster)
+    look(cluster, looks)
+    (queue,) = looks.summaries
+    first = looks.summaries[queue]
+    assert (first.policy, first.pending, first.head) == ("Backfill", 1, "default/g")
+    cluster.gang("later", 1)
+    look(cluster, looks, NOON + 59)
+    assert looks.summaries[queue] == first
+    look(cluster, looks, NOON + 60)
+    assert looks.summaries[queue].pending == 2
+
+
+def test_what_costs_too_much_to_plan_is_not_foreseen() -> None:
+    cluster = make_waiting()
+    looks = make_looks(cluster)
+    cluster.state.advance(NOON)
+    cluster.step(NOON)
+    (key,) = cluster.queue.blocked
+    blocked = cluster.queue.blocked[key]
+    reason = TooExpensive("default/g-0", 1, 0, 9, 5)
+    cluster.queue.blocked[key] = replace(blocked, reason=reason)
+    looks.look()
+    standing = looks.of("default/g")
+    assert standing is not None
+    assert standing.expected_start is None
 
 
 json_values = st.recursive(

@@ -11,7 +11,7 @@ from koord.answers.standing import Lookout, QueueStanding, make_standings
 from koord.core.engine.scoring import Scoring
 from koord.core.engine.state import ClusterState
 from koord.core.model.plan import Unit
-from koord.core.model.reasons import Reason
+from koord.core.model.reasons import Reason, TooExpensive
 from koord.core.queue.endings import find_endings
 from koord.core.queue.eta import MOST_UNITS, Forecast, Outlook, choose_first
 from koord.core.queue.plugin import Queues
@@ -31,6 +31,8 @@ class Look:
     is_over: Callable[[], bool] = lambda: False
     is_covered: bool = True
     backing_off: frozenset[str] = frozenset()
+    most_steps: float = float("inf")
+    """After so many steps of planning no further unit is looked at."""
     most: int | None = None
     """Of how many units of each quota tree it is of interest; None: of all."""
 
@@ -68,15 +70,21 @@ def foresee(look: Look) -> Mapping[str, Forecast]:
     """Return when units are expected to start: of the first of each quota tree."""
     state, queues = look.state, look.queues
 
-    chosen = [unit for unit in look.first(MOST_UNITS) if not _is_held(unit)]
+    chosen = [unit for unit in look.first(MOST_UNITS) if _is_foreseeable(unit, look)]
     endings = tuple(find_endings(state, queues.limits.run_time_of_running, state.now))
     cycle = state.open_cycle(lambda: look.units)
+    cycle.steps.most = look.most_steps
     try:
         return Outlook(cycle, look.scoring, queues.limits.run_time_of, look.is_over).look(
             chosen, endings
         )
     finally:
         cycle.close()
+
+
+def _is_foreseeable(unit: Unit, look: Look) -> bool:
+    """Whether a unit is looked at: not if it is held, or costs more than a look may take."""
+    return not _is_held(unit) and not isinstance(look.refusals.get(unit.key), TooExpensive)
 
 
 def _is_held(unit: Unit) -> bool:

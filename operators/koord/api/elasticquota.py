@@ -5,15 +5,16 @@ the namespaces of a quota are in labels and annotations (``keys.quota``); rules 
 together are checked by the operators and reported as a condition.
 """
 
-from typing import ClassVar, Final, Self
+from typing import Annotated, ClassVar, Final, Self
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from koord.api.model import Model, Rule, refuse
 from koord.api.podgroup import SIGS_APPROVAL, SIGS_GROUP
 from koord.api.resource import (
     AGE,
     Conditions,
+    Int32,
     Int64,
     KeptSpec,
     Names,
@@ -21,6 +22,7 @@ from koord.api.resource import (
     PrinterColumn,
     Resource,
     ResourceList,
+    Time,
     reason_column,
 )
 from koord.api.resource_names import KNOWN_RESOURCES
@@ -83,6 +85,23 @@ class KeptQuota(Model):
     annotations: dict[str, str] | None = None
 
 
+class QuotaQueue(Model):
+    """What waits in the quota."""
+
+    policy: Annotated[str, Field(max_length=16)] | None = None
+    """Who may start while an earlier unit waits for room: Strict, BestEffort or Backfill."""
+    pending: Int32 = 0
+    """Units that wait."""
+    running: Int32 | None = None
+    """Units that have started; absent where nothing limits them."""
+    head: Annotated[str, Field(max_length=1024)] | None = None
+    """The unit whose turn it is."""
+    head_since: Time | None = None
+    """Since when it is refused."""
+    reservations: Int32 = 0
+    """For how many units room is reserved."""
+
+
 class ElasticQuotaStatus(Model):
     """Usage and fair share of the quota, and whether its settings are in force."""
 
@@ -105,6 +124,8 @@ class ElasticQuotaStatus(Model):
     conditions: Conditions | None = None
     """Conditions of the quota: Accepted, Ready, ConfigInvalid, Borrowing, Lending,
     OverEntitlement, MinScaled, UnmanagedUsage, Terminating, Enforced."""
+    queue: QuotaQueue | None = None
+    """What waits in it, as of the last minute; absent where nothing does."""
     last_valid_spec: KeptSpec | None = None
     """The last valid settings, which are those of the spec if valid. They are in force unless the
     parent is gone."""

@@ -19,6 +19,7 @@ from koord.controllers.queue_status import read_promise
 from koord.core.engine.queue import Queue
 from koord.core.engine.scoring import Scoring
 from koord.core.engine.state import ClusterState
+from koord.core.engine.steps import MOST_PER_CALL
 from koord.core.model.gangs import GangKey
 from koord.core.model.plan import Unit
 from koord.core.queue.eta import MOST_UNITS
@@ -67,6 +68,19 @@ class UnitStart:
     error: ForecastError | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class QueueSummary:
+    """What waits in one queue; ``head`` is who is first, refused since ``head_since``."""
+
+    policy: str
+    pending: int
+    running: int | None = None
+    """Units that have started; None: not counted, for nothing limits them."""
+    head: str = ""
+    head_since: int | None = None
+    reservations: int = 0
+
+
 @dataclass(slots=True)
 class QueueLooks:
     """The last look, by unit; ``clock`` is that of planning.
@@ -88,6 +102,9 @@ class QueueLooks:
     seconds: float = 0.0
     """What the last look took."""
     on_start: Callable[[UnitStart], None] = lambda _: None
+    summaries: dict[str, QueueSummary] = field(default_factory=dict)
+    """By queue; at most once a minute."""
+    _summarised_at: float = float("-inf")
     _of_gang: dict[GangKey, QueueStanding] = field(default_factory=dict)
     _promises: dict[str, PromiseBasis] = field(default_factory=dict)
     _moves: dict[str, PromiseMove] = field(default_factory=dict)
@@ -162,9 +179,37 @@ class QueueLooks:
                 lambda: time.monotonic() >= until,
                 self.is_covered,
                 most=MOST_UNITS,
+                most_steps=MOST_PER_CALL,
             )
         )
         self._compare([unit for unit in units if unit.key in standings], standings)
+        if self.clock() - self._summarised_at >= EVERY_SECONDS:
+            self._summarised_at = self.clock()
+            self.summaries = self._summarise(units)
+
+    def _summarise(self, units: list[Unit]) -> dict[str, QueueSummary]:
+        queues = self.state.plugin(Queues)
+        pending = Counter(self.queue_of(unit) for unit in units)
+        started = {queue: n for (queue, user), n in queues.started().items() if not user}
+        reserved = Counter(
+            standing.queue for standing in self.standings.values() if standing.reservation
+        )
+        heads: dict[str, tuple[str, int | None]] = {}
+        for unit in units:
+            standing = self.standings.get(unit.key)
+            if standing is not None and standing.position == 1:
+                head = unit.group or unit.pods[0].title
+                heads.setdefault(standing.queue, (head, standing.head_since))
+        return {
+            queue: QueueSummary(
+                str(queues.settings_of(queue).policy),
+                pending[queue],
+                started.get(queue, 0) if queues.is_limiting else None,
+                *heads.get(queue, ("", None)),
+                reservations=reserved[queue],
+            )
+            for queue in pending.keys() | started.keys()
+        }
 
     def _compare(self, units: list[Unit], standings: dict[str, QueueStanding]) -> None:
         """Find out which promises have moved, and take the new look over."""

@@ -20,12 +20,14 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from koord.answers.quota_audit import AUDITED, find_drift, repair
-from koord.api.elasticquota import ElasticQuotaStatus
+from koord.api.elasticquota import ElasticQuotaStatus, QuotaQueue
 from koord.api.keys import operators
-from koord.api.resource import KeptSpec
+from koord.api.resource import KeptSpec, to_time
 from koord.controllers.coalescing import Pause
+from koord.controllers.queue_looks import QueueSummary
 from koord.controllers.status_author import StatusAuthor
 from koord.core.engine.state import ClusterState
+from koord.core.model.text import cut
 from koord.core.model.units import Amounts, format_limit
 from koord.core.quota.cache import QuotaCache
 from koord.core.quota.catalog import QuotaKey, Standing, key_of
@@ -78,6 +80,8 @@ class QuotaStatusPolicy:
     is_busy: Callable[[], bool] = lambda: False
     enforcement: Callable[[QuotaSpec], ConditionPatch | None] = lambda _: None
     """Returns whether pods of the namespaces of a quota must opt in."""
+    queue_of: Callable[[QuotaName], QueueSummary | None] = lambda _: None
+    """Returns what waits in a quota, if placement runs in this process."""
     reclaim_delay: float | None = None
     """Seconds after which over-use is reclaimed, None if it is not: for the texts only."""
     summaries: tuple[Summary, ...] = ()
@@ -202,7 +206,11 @@ class QuotaStatusPolicy:
         )
         kept = None if standing.valid is None else self._keep(key_of(quota), standing.valid)
         status = _make_status(summary, name_state(summary, over, standing.problem), kept)
-        return status.encode_set(), conditions
+        fields = status.encode_set()
+        waiting = None if in_force is None else self.queue_of(in_force.name)
+        if waiting is not None:
+            fields["queue"] = _make_queue(waiting).encode_set()
+        return fields, conditions
 
     def _keep(self, key: QuotaKey, valid: QuotaSpec) -> KeptSpec:
         """Return the active settings for the status, always: the next edit may be invalid."""
@@ -249,6 +257,17 @@ def _make_status(summary: Summary | None, state: str, kept: KeptSpec | None) -> 
         max={key: format_limit(key, n) for key, n in sorted(summary.max.items())} or None,
         state=state,
         last_valid_spec=kept,
+    )
+
+
+def _make_queue(waiting: QueueSummary) -> QuotaQueue:
+    return QuotaQueue(
+        policy=waiting.policy,
+        pending=waiting.pending,
+        running=waiting.running,
+        head=cut(waiting.head) or None,
+        head_since=None if waiting.head_since is None else to_time(waiting.head_since),
+        reservations=waiting.reservations,
     )
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from koord.api.elasticquota import ElasticQuota
 from koord.controllers.enforcement import Enforcement
+from koord.controllers.queue_looks import QueueSummary
 from koord.controllers.quota_status import ALL_QUOTAS, QuotaAudit, QuotaStatusPolicy
 from koord.domains.gang import NATIVE_POD_GROUPS, POD_GROUPS
 from koord.domains.placement import NODES, PODS
@@ -49,6 +50,11 @@ def start(parts: "Parts") -> None:
         is_busy=parts.is_binding,
         reclaim_delay=parts.settings.reclaims_after,
     )
+
+    def find_queue(name: str) -> QueueSummary | None:
+        return None if parts.queue_looks is None else parts.queue_looks.summaries.get(name)
+
+    policy.queue_of = find_queue
     controller = parts.handle(author, parts.keep_status(policy, author))
     enforcement = Enforcement(
         parts.reader.state,

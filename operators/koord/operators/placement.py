@@ -139,7 +139,7 @@ def start(parts: "Parts") -> None:
 
 def _look_at_queues(parts: "Parts", placement: PlacementController) -> QueueLooks:
     """Have turns of waiting units followed, and starts foreseen."""
-    looks = QueueLooks(
+    looks = parts.queue_looks = QueueLooks(
         parts.reader.state,
         placement.queue,
         placement.scoring,

@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from koord.controllers.enforcement import Enforcement
     from koord.controllers.eviction import EvictionController
     from koord.controllers.placement import PlacementController
+    from koord.controllers.queue_looks import QueueLooks
     from koord.kube.objects import ObjectRef
     from koord.operators.operator import Operator
 
@@ -109,6 +110,8 @@ class Parts:
             client, f"koord-{component}", socket.gethostname(), is_busy=self.is_binding
         )
         self.background.append(self.events.run)
+        self.queue_looks: QueueLooks | None = None
+        """What is seen of the queues, where placement runs in this process."""
         self.name_guard: NameGuard | None = None
         self.enforcement: Enforcement | None = None
         self.namespace = DEFAULT_NAMESPACE

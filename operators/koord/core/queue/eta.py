@@ -122,7 +122,7 @@ class Outlook:
         ]
         heapify(ends)
         serial = len(running)
-        while left and not self.is_over():
+        while left and not self._has_to_end():
             for unit, ending in self._start(left):
                 left.remove(unit)
                 self._started.append(ending)
@@ -135,6 +135,9 @@ class Outlook:
             while ends and ends[0][0] <= self.cycle.now:
                 self._end(heappop(ends)[2])
         return left
+
+    def _has_to_end(self) -> bool:
+        return self.cycle.steps.is_over or self.is_over()
 
     def _end(self, ending: Ending) -> None:
         rows = {place.row for pod in ending.pods if (place := self.cycle.place_of(pod)) is not None}
@@ -201,7 +204,7 @@ class Outlook:
 
     def _judge(self, left: Sequence[Unit], running: Sequence[Ending]) -> None:
         """Tell those that nothing helps from those of which it is not known when they start."""
-        if not left or self.is_over():
+        if not left or self._has_to_end():
             return
         self.cycle.remove(
             pod
@@ -210,7 +213,7 @@ class Outlook:
             if ending.end is None or ending.end > self.cycle.now
         )
         for unit in left:
-            if self.is_over():
+            if self._has_to_end():
                 return
             mark = self.cycle.checkpoint()
             alone = plan(self.cycle, (unit,), self.scoring)
