@@ -16,6 +16,7 @@ from koord.core.migration.arbitration import (
 )
 from koord.core.migration.model import (
     JobPhase,
+    JobReason,
     JobStatus,
     MigrationJob,
     MigrationOptions,
@@ -92,6 +93,16 @@ def test_pods_of_others_who_name_a_job_that_is_moved_go_before_nobody() -> None:
     other = make_pod("b-0", owner="b", kind="Job")
     verdicts = arbitrate([candidate(liar), candidate(other)], (begun,), MigrationOptions())
     assert list(verdicts) == ["job-b-0", "job-liar"]
+
+
+def test_a_job_whose_pod_is_not_there_fails_and_starts_nothing() -> None:
+    """Thousands of them must not hold up the others, each with a write that it starts."""
+    here = candidate(make_pod("web-1"))
+    lost = [MigrationCandidate(make_job(make_pod(f"lost-{at}"))) for at in range(3)]
+    verdicts = arbitrate([*lost, here], (), MigrationOptions())
+    text = "ml/lost-0: there is no such pod"
+    assert verdicts["job-lost-0"] == Verdict(Answer.FORBID, text, JobReason.MISSING_POD)
+    assert verdicts["job-web-1"].answer is Answer.START
 
 
 def test_what_a_job_has_begun_is_finished_first_and_its_pods_are_moved_together() -> None:

@@ -208,6 +208,8 @@ class MigrationPolicy:
     # --- what is said -----------------------------------------------------------------------------
 
     def _with_verdict(self, job: MigrationJob, verdict: Verdict) -> JobStatus | None:
+        if verdict.reason is JobReason.MISSING_POD:
+            return job.status.fail(verdict.reason, verdict.text)
         if verdict.answer is Answer.FORBID:
             reference = f'Pod "{job.pod.key}" is forbidden to migrate because it does not meet the '
             return job.status.fail(JobReason.FORBIDDEN, f"{reference}requirements: {verdict.text}")

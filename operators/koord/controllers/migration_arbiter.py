@@ -31,7 +31,7 @@ from koord.core.migration.plugin import Migrations
 from koord.core.migration.rate import wait_until
 from koord.core.migration.steps import find_recently_moved
 from koord.core.migration.workload import Workload, limit_of
-from koord.core.model.pods import Handling, Pod
+from koord.core.model.pods import Handling, OwnerReference, Pod
 from koord.isolation import Isolation
 from koord.kube.errors import KubeError
 from koord.kube.translate.migration import WireMovedPod, read_moved_pod
@@ -39,6 +39,9 @@ from koord.kube.translate.migration import WireMovedPod, read_moved_pod
 log = logging.getLogger(__name__)
 
 CONFLICT_SECONDS: Final = 30.0
+LOOK_AGAIN_SECONDS: Final = 5.0
+"""When jobs are judged again that wait, although none has come, started or ended: each time reads
+all pods of their namespaces."""
 
 
 @dataclass(slots=True)
@@ -53,6 +56,8 @@ class MigrationArbiter:
     """Those that have just started, until the watch shows it."""
     _isolated: Isolation = field(default_factory=lambda: Isolation("arbitration"))
     _checked_at: float = float("-inf")
+    _judged: tuple[float, object] = (float("-inf"), None)
+    """When jobs were judged last, and which ones beside which."""
 
     async def run(self) -> None:
         while True:
@@ -76,8 +81,13 @@ class MigrationArbiter:
         waiting = [job for job in jobs.values() if self._is_waiting(job)]
         if not waiting or self.policy.conflict:
             return
-        candidates = await self._read_candidates(waiting)
         active = [*self.policy.state.plugin(Migrations).active(), *self._admitted.values()]
+        now, (at, before) = self.policy.wall_clock(), self._judged
+        judged = frozenset(job.uid for job in waiting), frozenset(job.uid for job in active)
+        if judged == before and at <= now < at + LOOK_AGAIN_SECONDS:
+            return
+        self._judged = now, judged
+        candidates = await self._read_candidates(waiting)
         verdicts = arbitrate(
             candidates, active, resolve_options(self.policy.state, self.policy.options)
         )
@@ -124,6 +134,7 @@ class MigrationArbiter:
 
     async def _read_candidates(self, jobs: Iterable[MigrationJob]) -> list[MigrationCandidate]:
         by_namespace: dict[str, list[WireMovedPod]] = {}
+        workloads: dict[tuple[str, OwnerReference], Workload] = {}
         candidates: list[MigrationCandidate] = []
         now = self.policy.wall_clock()
         for job in jobs:
@@ -133,11 +144,15 @@ class MigrationArbiter:
             with self._isolated.of(job.uid, now), _later():
                 if namespace not in by_namespace:
                     by_namespace[namespace] = await self.policy.api.list_pods(namespace)
-                candidates.append(await self._read_candidate(job, by_namespace[namespace]))
+                pods = by_namespace[namespace]
+                candidates.append(await self._read_candidate(job, pods, workloads))
         return candidates
 
     async def _read_candidate(
-        self, job: MigrationJob, pods: list[WireMovedPod]
+        self,
+        job: MigrationJob,
+        pods: list[WireMovedPod],
+        workloads: dict[tuple[str, OwnerReference], Workload],
     ) -> MigrationCandidate:
         named = (pod for pod in pods if pod.metadata.name == job.pod.name)
         wire = next(named, None)
@@ -153,12 +168,13 @@ class MigrationArbiter:
             return MigrationCandidate(
                 job, pod, forbidden="it has no node yet: there is nothing to move"
             )
-        controller = pod.controller
-        workload = (
-            Workload(pod.uid, pod.key, 1)
-            if controller is None
-            else await self.policy.api.find_workload(controller, pod.namespace, pods)
-        )
+        if (controller := pod.controller) is None:
+            workload = Workload(pod.uid, pod.key, 1)
+        elif (known := workloads.get((pod.namespace, controller))) is not None:
+            workload = known
+        else:
+            workload = await self.policy.api.find_workload(controller, pod.namespace, pods)
+            workloads[pod.namespace, controller] = workload
         return MigrationCandidate(job, pod, workload, gang, self._find_memory(pod))
 
     def _find_memory(self, pod: MovedPod) -> str:

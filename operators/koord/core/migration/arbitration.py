@@ -12,7 +12,13 @@ from enum import Enum, auto
 from typing import Final, TypeAlias
 
 from koord.core.migration.eligibility import find_ineligible
-from koord.core.migration.model import JobMode, MigrationJob, MigrationOptions, MovedPod
+from koord.core.migration.model import (
+    JobMode,
+    JobReason,
+    MigrationJob,
+    MigrationOptions,
+    MovedPod,
+)
 from koord.core.migration.workload import Workload, count_away, is_full, limits_of
 from koord.core.model.koordinator_class import (
     PRIORITY_CLASS_LABEL,
@@ -32,6 +38,7 @@ _NO_CLASS: Final = 5
 _QOS_RANK: Final = {"BestEffort": 1, "Burstable": 2, "Guaranteed": 3}
 _OUR_QOS_RANK: Final = {"BE": 1, "LS": 3, "LSR": 4, "LSE": 5, "SYSTEM": 6}
 _NO_QOS: Final = 2
+_MOST_NAMED: Final = 4
 
 
 class Answer(Enum):
@@ -44,10 +51,11 @@ class Answer(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The answer, and why."""
+    """The answer, and why; ``reason`` is what a job fails with that is forbidden."""
 
     answer: Answer
     text: str = ""
+    reason: JobReason = JobReason.FORBIDDEN
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +200,8 @@ def _judge(
     if units[0].job.group and len(units) < units[0].job.group_size:
         return Verdict(Answer.WAIT, _tell_incomplete(units))
     if all(unit.pod is None for unit in units):
-        return Verdict(Answer.START)  # it then fails, because the pod is missing
+        names = ", ".join(sorted(unit.job.pod.key for unit in units)[:_MOST_NAMED])
+        return Verdict(Answer.FORBID, f"{names}: there is no such pod", JobReason.MISSING_POD)
     forbidden = next(filter(None, (_forbid(unit, migrating, options) for unit in units)), "")
     forbidden = forbidden or _forbid_gangs(units, migrating)
     if forbidden:
