@@ -6,8 +6,9 @@ from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.operators.conftest import Cluster, Operators, make_pod
+from tests.operators.conftest import GROUP_LABEL, Cluster, Operators, make_pod
 
+from koord.api.keys.migration import GROUP, GROUP_SIZE
 from koord_sandbox.errors import SandboxApiError
 
 if TYPE_CHECKING:
@@ -26,9 +27,9 @@ class Moves:
         self.cluster, self._client = cluster, cluster.box.client
         self._jobs: list[str] = []
 
-    def replicas(self, count: int, gpus: int = 4) -> list[str]:
+    def replicas(self, count: int, gpus: int = 4, group: str = "") -> list[str]:
         """Create a ReplicaSet; return the names of its pods once they run."""
-        labels = {"app": "web"}
+        labels = {"app": "web"} | ({GROUP_LABEL: group} if group else {})
         pod = make_pod(self.cluster.namespace, "web", gpus=gpus, labels=labels)
         body = {
             "apiVersion": "apps/v1",
@@ -45,13 +46,17 @@ class Moves:
         self.cluster.expect(lambda: len(self.cluster.bound()) == count, "the replicas run")
         return sorted(self.cluster.bound())
 
-    def move(self, pod: str, **spec: Any) -> str:
+    def move(self, pod: str, group: tuple[str, int] = ("", 0), **spec: Any) -> str:
         name = f"{self.cluster.namespace}-{len(self._jobs)}"
         reference = {"namespace": self.cluster.namespace, "name": pod}
         body = {
             "apiVersion": "scheduling.koordinator.sh/v1alpha1",
             "kind": "PodMigrationJob",
-            "metadata": {"name": name},
+            "metadata": {
+                "name": name,
+                "labels": {GROUP: group[0]} if group[0] else {},
+                "annotations": {GROUP_SIZE: str(group[1])} if group[0] else {},
+            },
             "spec": {"ttl": "5m", "podRef": reference, **spec},
         }
         self._client.create(JOBS, body)
@@ -135,3 +140,25 @@ def test_a_rule_that_protects_the_pod_is_named(moves: Moves) -> None:
     status = moves.expect(moves.move(only), "Failed")
     assert status["reason"] == "ForbiddenMigratePod"
     assert "rule 11 (ExpectedReplicas): ReplicaSet web has 1 replicas" in status["message"]
+
+
+def test_a_gang_is_moved_as_a_whole_or_not_at_all(moves: Moves) -> None:
+    nodes = moves.cluster.add_nodes(4)
+    for node in nodes[2:]:
+        moves.cluster.box.kubectl("cordon", node)
+    moves.cluster.pod_group("train", 2)
+    members = moves.replicas(2, gpus=8, group="train")
+    alone = moves.expect(moves.move(members[0]), "Failed")
+    assert "moves as a whole or not at all" in alone["message"]
+    assert sorted(moves.cluster.bound().values()) == nodes[:2]
+    for node in nodes[2:]:
+        moves.cluster.box.kubectl("uncordon", node)
+    jobs = [moves.move(member, group=("train", 2)) for member in members]
+    statuses = [moves.expect(job, "Succeeded") for job in jobs]
+    assert {status["nodeName"] for status in statuses} == set(nodes[2:])
+    bound = moves.cluster.bound()
+    assert sorted(bound.values()) == nodes[2:]
+    assert set(bound).isdisjoint(members)
+    for job in jobs:
+        place = moves.reservation_of(job)
+        assert place is None or place["status"]["phase"] == "Succeeded"

@@ -151,6 +151,26 @@ def test_the_replacement_of_an_evicted_pod_keeps_its_place_after_the_ttl() -> No
     assert step(failed, place=AVAILABLE, pod_node=None, now=1e9) is Act.RELEASE
 
 
+def test_a_group_that_ends_half_moved_leaves_what_went_its_place_and_what_stays_none() -> None:
+    """One pod of two has gone when the time is over, and the other one was never evicted."""
+    gone, staying = (
+        replace(job, group="g", group_size=2, name=name)
+        for job, name in ((EVICTED, "went"), (EVICTING, "stays"))
+    )
+    late = after(staying, place=AVAILABLE, now=1300.0)
+    assert late.status.reason == JobReason.TIMEOUT
+    assert step(late, place=AVAILABLE, now=1301.0) is Act.RELEASE
+    assert isinstance(step(late, now=1301.0), Wait)
+    # The other one goes on if it has time, and keeps the place for its replacement if it has none.
+    bound = after(gone, place=USED, pod_node=None, failed_group="stays has failed")
+    done = after(bound, place=USED, pod_node=None, is_user_ready=True, failed_group="x")
+    assert done.status.phase is JobPhase.SUCCEEDED
+    over = after(gone, place=AVAILABLE, pod_node=None, now=1300.0)
+    assert isinstance(step(over, place=AVAILABLE, pod_node=None, now=1301.0), Wait)
+    assert step(over, place=AVAILABLE, pod_node=None, now=9000.0) is Act.RELEASE
+    assert step(over, place=None, pod_node=None, now=9000.0) is Act.FORGET
+
+
 def test_a_bound_pod_that_has_gone_is_waited_for_again() -> None:
     assert after(BOUND, COMPAT, place=USED, pod_node=None).status.phase is JobPhase.SUCCEEDED
     again = after(BOUND, place=replace(USED, user=None), pod_node=None)

@@ -34,7 +34,17 @@ from koord.runtime.settings import Settings
 PATH: Final = "/apis/scheduling.koordinator.sh/v1alpha1/podmigrationjobs"
 _SETS: Final = f"/apis/apps/v1/namespaces/{NAMESPACE}/replicasets"
 _PODS: Final = f"/api/v1/namespaces/{NAMESPACE}/pods"
-KINDS: Final = ("one", "two", "group", "no room", "pause", "deleted", "pod deleted", "short ttl")
+KINDS: Final = (
+    "one",
+    "two",
+    "group",
+    "no room",
+    "pause",
+    "deleted",
+    "pod deleted",
+    "short ttl",
+    "late group",
+)
 _TTL: Final = 60
 _OVER: Final = ("Succeeded", "Failed")
 FAULTS: Final = (Fault.LOST_BEFORE, Fault.LOST_AFTER, Fault.UNAVAILABLE, Fault.SLOW)
@@ -144,8 +154,9 @@ def _make_job(name: str, pod: str, group: str = "", size: int = 0, ttl: int = _T
 
 
 def _make_jobs(move: Move, rng: random.Random) -> list[Obj]:
-    if move.kind == "group":
-        return [_make_job(f"job-{at}", f"web-{at}", "both", 2) for at in range(2)]
+    if move.kind in {"group", "late group"}:
+        ttls = [_TTL, _TTL] if move.kind == "group" else [rng.randint(2, 5) for _ in range(2)]
+        return [_make_job(f"job-{at}", f"web-{at}", "both", 2, ttls[at]) for at in range(2)]
     if move.kind == "two":
         return [_make_job(f"job-{at}", f"web-{at}") for at in range(2)]
     ttl = rng.randint(1, 6) if move.kind == "short ttl" else _TTL
@@ -233,7 +244,7 @@ def _judge(world: World, result: MoveResult) -> None:
             result.violations.append(f"{name_of(job)} is not over: {job.get('status')}")
         place = world.server.store.get(RESERVATIONS, ("", uid_of(job)))
         holds = place is not None and (place.get("status") or {}).get("phase") not in _OVER
-        if phase == "Failed" and condition_of(job, "Eviction") is None and holds:
+        if phase == "Failed" and not _was_evicted(world, job) and holds:
             result.violations.append(f"{name_of(job)} has failed, and keeps a place")
     waiting = [pod for pod in world.pods() if not node_of(pod)]
     if waiting:
@@ -241,6 +252,13 @@ def _judge(world: World, result: MoveResult) -> None:
     result.violations += [
         text for text in world.ledger.violations if "capacity" in text or "unexpectedly" in text
     ]
+
+
+def _was_evicted(world: World, job: Obj) -> bool:
+    """Whether the pod of a job has gone because of it, as far as one can see."""
+    names = {name_of(pod) for pod in world.pods() if is_alive(pod)}
+    is_there = job["spec"]["podRef"]["name"] in names
+    return condition_of(job, "Eviction") is not None and not is_there
 
 
 def _find_left(world: World) -> Iterator[str]:

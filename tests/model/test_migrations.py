@@ -35,13 +35,13 @@ def try_all(moves: list[Move]) -> Counter[str]:
 
 
 @pytest.mark.timeout(0)
-@pytest.mark.parametrize("kind", ["one", "group"])
+@pytest.mark.parametrize("kind", ["one", "group", "late group"])
 def test_a_crash_at_a_write_of_a_move(kind: str) -> None:
     seed = KINDS.index(kind)
     points = points_of(seed)[seed :: IN_CI * len(KINDS) // 4]
     ends = try_all([Move(seed, point) for point in points])
     assert ends["crashed"] == len(points)
-    assert ends["Succeeded"] > 0
+    assert ends["Succeeded"] > 0 or kind == "late group"
 
 
 @pytest.mark.timeout(0)
