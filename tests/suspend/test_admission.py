@@ -6,7 +6,12 @@ import pytest
 from tests.builders import make_node, make_pod, make_pod_group, make_quota
 from tests.suspend.jobs import JobCluster, make_job, make_job_cluster
 
+from koord.answers.explain import PlacementState
+from koord.answers.queued_jobs import find_queued_job
+from koord.answers.reading import Reading
+from koord.answers.why import make_answer
 from koord.api.keys import operators
+from koord.core.eviction.protection import Protection, find_lasting_protection, spares_gang
 from koord.core.model.constraints import PodLabels
 from koord.core.suspend import plugin
 from koord.core.suspend.lines import MOST_IN_LINE
@@ -234,3 +239,39 @@ def test_room_on_a_node_that_is_gone_is_not_held_elsewhere() -> None:
     jobs.cluster.nodes(make_node("n2").gpu(1))
     jobs.cluster.pods(*jobs.pods_of("train", 4))
     assert len(jobs.tick()) == 3
+
+
+def test_nobody_evicts_what_stands_for_pods_to_come() -> None:
+    jobs = make_job_cluster(gpus=4)
+    jobs.submit(make_job("train", 4))
+    jobs.start()
+    jobs.see("train")
+    jobs.cluster.pods(make_pod("urgent").gpu(1).priority(1000))
+    assert jobs.tick() == []
+    state = jobs.cluster.state
+    held = [pod for pod in state.pods.values() if pod.node]
+    assert {find_lasting_protection(state, pod) for pod in held} == {Protection.LABEL}
+    assert spares_gang(state, held)
+
+
+def test_limits_of_a_template_are_requests_as_those_of_a_pod() -> None:
+    jobs = make_job_cluster(gpus=3)
+    job = make_job("train", 4)
+    del job["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"]
+    jobs.submit(job)
+    assert jobs.start() == []
+
+
+def test_explain_knows_a_waiting_job_by_its_name() -> None:
+    jobs = make_job_cluster(gpus=2)
+    jobs.submit(make_job("train", 4), make_job("foreign", 1, template={"spec": {}}))
+    state = jobs.cluster.state
+    queued = find_queued_job(state, "default", "train")
+    assert queued is not None
+    answer = make_answer(Reading(state), queued.target, jobs.now)
+    assert (answer.target.name, answer.standing) == ("job/train", PlacementState.WAITING)
+    foreign = find_queued_job(state, "default", "foreign")
+    assert foreign is not None
+    assert foreign.reason is not None
+    assert foreign.reason.code == "JobNotPlannable"
+    assert find_queued_job(state, "other", "train") is None

@@ -29,7 +29,7 @@ def make_fields(status: NodeDeviceStatus) -> dict[str, Any]:
     """Return the status without its conditions, named as in the API."""
     allocations: dict[str, list[DeviceHolder]] = {}
     for holder in status.pods:
-        namespace, _, name = holder.pod.rpartition("/")
+        namespace, _, name = holder.pod.partition("/")
         entry = DeviceHolder(
             name=name, namespace=namespace, uuid=holder.uid, minors=list(holder.minors)
         )

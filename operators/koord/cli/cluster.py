@@ -48,13 +48,19 @@ from koord.core.quota.reclaim import Overuse
 from koord.core.quota.status import HOOK_FAILED, QuotaCondition, Summary
 from koord.core.reservation.lifecycle import SCHEDULED
 from koord.core.reservation.model import ReservationInfo
+from koord.core.suspend.plugin import SuspendOptions
 from koord.domains.device import DEVICES
 from koord.domains.gang import POD_GROUPS
 from koord.domains.load_settings import read_reported as read_reported_load
 from koord.domains.migration_settings import read_reported as read_reported_migration
 from koord.domains.placement import NAMESPACES, PODS
 from koord.domains.quota import QUOTAS
-from koord.domains.registry import KINDS, make_cluster_state, make_translator_options
+from koord.domains.registry import (
+    KINDS,
+    find_more_kinds,
+    make_cluster_state,
+    make_translator_options,
+)
 from koord.domains.reservation import RESERVATIONS
 from koord.kube.client import Client
 from koord.kube.decode import MALFORMED, Decoder, Poison
@@ -106,7 +112,9 @@ async def read_cluster(client: Client, target: Target, *, compat: bool = False) 
     load = read_reported_load(leader_report.load if leader_report is not None else None)
     # What the leader does not report of its settings is as by default. Its key is not known here.
     options = make_translator_options(TranslatorOptions(plans=AnySignature()), load)
-    translators = {kind: kind.make_translator(options) for kind in KINDS}
+    suspend = SuspendOptions(leader_report is not None and leader_report.suspend)
+    kinds = (*KINDS, *find_more_kinds(suspend))
+    translators = {kind: kind.make_translator(options) for kind in kinds}
     sink = _PodSink()
     try:
         async with asyncio.TaskGroup() as tasks:
@@ -123,6 +131,7 @@ async def read_cluster(client: Client, target: Target, *, compat: bool = False) 
                 _find_quota_options(leader_report, statuses.values()),
                 load_hooks(),
                 load,
+                suspend,
                 compat=compat or (leader_report is not None and leader_report.compat),
             )
             state.advance(time.time())
@@ -137,6 +146,7 @@ async def read_cluster(client: Client, target: Target, *, compat: bool = False) 
     state.plugin(Devices).is_known = Gap(DEVICES, Extent.NOTHING) not in reader.gaps
     for nomination in find_nominations(state):
         state.nominations.begin(nomination)
+    state.advance(time.time())  # now that namespaces and pods are known, too
     # As the operators do before they look: a view of it would count pods in reservations twice.
     state.refresh()
     is_partial = Gap(QUOTAS, Extent.NOTHING) in reader.gaps

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Final
+from typing import TYPE_CHECKING, Final, cast
 
 import msgspec
 import typer
@@ -22,6 +22,7 @@ from rich.text import Text
 
 from koord.answers.encoding import encode
 from koord.answers.explain import PlacementState, ShapeOffers
+from koord.answers.queued_jobs import QueuedJobView, find_queued_job
 from koord.answers.reading import Reading, Target, TargetKind, TargetNotFoundError
 from koord.answers.reports import Reported, ReportedReason
 from koord.answers.why import Explained, Explanation, GangAnswer, PodPlace, make_answer
@@ -30,7 +31,8 @@ from koord.cli.cluster import read_cluster, refuse_without_pods
 from koord.cli.common import ExitCode, Output, fail, warn
 from koord.cli.connection import open_client
 from koord.cli.find_target import TargetLookup, find_target
-from koord.cli.job_state import COUNTED, find_of_pod
+from koord.cli.job_state import COUNTED, JobState, find_of_pod
+from koord.cli.leases import read_leader
 from koord.cli.output import count_of, make_table, print_in
 from koord.cli.topology_view import MOST_DOMAINS, make_network
 from koord.core.engine.cause import Cause
@@ -45,6 +47,9 @@ from koord.core.plugins.causes import NodeCause
 from koord.core.plugins.node_diagnosis import NodeOffer
 from koord.kube.client import Client
 from koord.kube.errors import KubeError
+
+if TYPE_CHECKING:
+    from koord.kube.leader_report import LeaderReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +117,13 @@ async def _read(question: Question, now: float) -> tuple[TargetLookup, Reading |
     async with open_client(question.kubeconfig, question.context) as (client, access):
         typed = Target(question.kind, question.namespace or access.namespace, question.name)
         lookup = await find_target(client, typed, now)
+        if lookup.job is not None and lookup.job.is_suspended and await _resumes_jobs(client):
+            reading = await read_cluster(client, replace(typed, kind=TargetKind.POD_GROUP))
+            queued = find_queued_job(reading.state, typed.namespace, typed.name)
+            if queued is not None:
+                return _say_queued(
+                    lookup, lookup.job, queued
+                ), reading if not queued.reason else None
         if lookup.target.kind is TargetKind.JOB:
             return lookup, None
         compat = question.compat is Compat.KOORDINATOR
@@ -119,6 +131,22 @@ async def _read(question: Question, now: float) -> tuple[TargetLookup, Reading |
         if typed.kind is TargetKind.POD and _is_gone(reading, typed):
             await _refuse_evicted(client, typed, now)
         return lookup, reading
+
+
+async def _resumes_jobs(client: Client) -> bool:
+    leader = await read_leader(client)
+    report = cast("LeaderReport | None", leader.report) if leader is not None else None
+    return report is not None and report.suspend
+
+
+def _say_queued(lookup: TargetLookup, job: JobState, queued: QueuedJobView) -> TargetLookup:
+    """Return the target that stands for a Job that the operators resume once it has room."""
+    note = f"Job {queued.job.namespace}/{queued.job.name} is suspended until all of its pods fit."
+    reason = queued.reason
+    more = () if reason is None else (f"{reason.text()[:1].upper()}{reason.text()[1:]}.",)
+    advice = () if reason is None else reason.advice()
+    job = replace(job, notes=(note, *more), advice=advice)
+    return replace(lookup, target=lookup.typed if reason else queued.target, job=job)
 
 
 def _is_gone(reading: Reading, target: Target) -> bool:

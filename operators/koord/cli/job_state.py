@@ -72,6 +72,7 @@ class JobState:
     notes: tuple[str, ...]
     advice: tuple[str, ...] = ()
     has_failed: bool = False
+    is_suspended: bool = False
 
 
 async def read_job(
@@ -130,7 +131,11 @@ def describe_job(job: "Job", event: EvictionEvent | None, now: float) -> JobStat
         return JobState(PlacementState.ENDED, job.spec.template.metadata, notes, again, True)
     note, advice = _tell_waiting(job, title, now)
     return JobState(
-        PlacementState.WAITING, job.spec.template.metadata, (note, *eviction_notes), (advice,)
+        PlacementState.WAITING,
+        job.spec.template.metadata,
+        (note, *eviction_notes),
+        (advice,),
+        is_suspended=bool(job.spec.suspend),
     )
 
 

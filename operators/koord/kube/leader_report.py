@@ -58,6 +58,7 @@ class LeaderReport(Struct, rename="camel", frozen=True, omit_defaults=True):
     ``compat``: it follows Koordinator's behaviour where the two differ.
     ``load`` is the section ``loadAware`` without defaults; None: load does not count.
     ``migration`` is that section, likewise.
+    ``suspend``: it resumes suspended Jobs that ask for it.
     ``preemption`` and ``quota`` are None in the report of a leader that does not say.
     """
 
@@ -74,6 +75,7 @@ class LeaderReport(Struct, rename="camel", frozen=True, omit_defaults=True):
     quota: QuotaReport | None = None
     load: Mapping[str, Any] | None = None
     migration: Mapping[str, Any] | None = None
+    suspend: bool = False
     compat: bool = False
     open_namespaces: tuple[str, ...] = ()
     open_count: int | None = None

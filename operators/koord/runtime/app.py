@@ -20,12 +20,14 @@ from typing import Final, NoReturn
 import msgspec
 
 from koord.controllers.placement import PlacementController
+from koord.domains.suspend_settings import SuspendSettings
 from koord.isolation import FAILURES, Isolation
 from koord.kube.client import Client
 from koord.kube.config import Credentials
 from koord.kube.election import Fence
 from koord.kube.leader_report import MAX_ERROR, LeaderReport, encode_report
 from koord.kube.plan_keys import PlanKeys, PlanKeySecret
+from koord.kube.write_check import EVICT, Write
 from koord.operators.names import PLACEMENT
 from koord.runtime.collectors import leadership
 from koord.runtime.descriptions import report_enforcement, report_queue
@@ -43,7 +45,7 @@ from koord.runtime.logs import FailureLines, LastProblem
 from koord.runtime.registry import OPERATORS
 from koord.runtime.settings import Settings
 from koord.runtime.wiring import Parts
-from koord.runtime.write_rights import WriteRights
+from koord.runtime.write_rights import RESUME, WriteRights
 
 log = logging.getLogger(__name__)
 
@@ -158,6 +160,12 @@ class _Process:
         return msgspec.json.encode({"election": described, **self.parts.describe()})
 
 
+def _find_more_writes(settings: Settings) -> list[Write]:
+    """Return what the settings in use need besides what operators write in any case."""
+    resumes = settings.of(SuspendSettings).enabled
+    return [*([EVICT] if settings.evicts else ()), *(RESUME if resumes else ())]
+
+
 async def run_operators(options: Options) -> None:
     """Run until SIGTERM or SIGINT, then finish running commits.
 
@@ -188,7 +196,7 @@ async def run_operators(options: Options) -> None:
             options.operators,
             namespace,
             in_pod=access.in_pod,
-            evicts=options.settings.evicts,
+            more=_find_more_writes(options.settings),
         )
         await rights.check()
         makes_keys = PLACEMENT in options.operators

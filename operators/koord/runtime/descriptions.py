@@ -19,6 +19,7 @@ from koord.domains.load_settings import LoadAwareSettings
 from koord.domains.migration_settings import MigrationSettings
 from koord.domains.preemption_settings import PreemptionSettings
 from koord.domains.quota_settings import QuotaSettings
+from koord.domains.suspend_settings import SuspendSettings
 from koord.kube.leader_report import PreemptionReport, QuotaReport
 
 if TYPE_CHECKING:
@@ -106,6 +107,7 @@ def report_queue(parts: "Parts") -> dict[str, Any]:
         "compat": settings.compat is Compat.KOORDINATOR,
         "load": settings.of(LoadAwareSettings).as_reported,
         "migration": settings.of(MigrationSettings).as_reported,
+        "suspend": settings.of(SuspendSettings).enabled,
         "quota": convert(settings.of(QuotaSettings).options, QuotaReport, from_attributes=True),
     }
 

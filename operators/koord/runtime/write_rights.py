@@ -22,6 +22,8 @@ AGAIN_SECONDS: Final = 30.0
 _PLACE: Final = frozenset({Write("", "pods", "patch"), Write("", "pods/binding", "create")})
 _ROLES: Final = "kubectl apply -k manifests/base"
 _EVICTION: Final = "kubectl apply -k manifests/overlays/eviction"
+_SUSPEND: Final = "kubectl apply -k manifests/overlays/suspend"
+RESUME: Final = (Write("batch", "jobs", "patch"), Write("batch", "jobs/status", "patch"))
 _NOTHING: Final = "nothing would be placed. Run with the identity of the operators:"
 _ONLY_OPERATORS: Final = (
     "lets only the ServiceAccounts of the operators write what they write to pods, and you are "
@@ -47,14 +49,14 @@ class WriteRights:
         namespace: str,
         *,
         in_pod: bool,
-        evicts: bool = False,
+        more: Collection[Write] = (),
     ) -> None:
         self.missing: tuple[Write, ...] = ()
         self._client = client
         self._operators = operators
         self._namespace = namespace
         self._in_pod = in_pod
-        self._more = (EVICT,) if evicts and PLACEMENT in operators else ()
+        self._more = more if PLACEMENT in operators else ()
         """What the settings in use need besides."""
 
     async def check(self) -> None:
@@ -89,6 +91,8 @@ class WriteRights:
 
     @property
     def _command(self) -> str:
+        if set(self.missing) <= set(RESUME):
+            return _SUSPEND
         return _EVICTION if self.missing == (EVICT,) else _ROLES
 
     async def _find_missing(self) -> tuple[Write, ...]:

@@ -51,7 +51,9 @@ def is_spared(rights: Rights, pod: Pod) -> bool:
 
 
 def has_right(rights: Rights, pod: Pod) -> bool:
-    """Whether ``disable-preemptible`` counts."""
+    """Whether ``disable-preemptible`` counts, or there is no pod yet that could be evicted."""
+    if pod.handling is Handling.STAND_IN:
+        return True
     labels = rights.labels_of_namespace(pod.namespace) if pod.is_protected else {}
     return labels.get(ALLOWED_IN) == "true"
 

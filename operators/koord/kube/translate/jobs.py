@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from koord.api.keys import operators
+from koord.caches import cached_by_text
 from koord.core.suspend.model import HeldRoom, MemberSet, QueuedJob, VainStarts, find_problem
 from koord.core.suspend.writes import read_held
 from koord.kube.decode import MALFORMED
@@ -42,6 +43,11 @@ class _MemberSpec(PodSpec, gc=False):
 class _MemberTemplate(Struct, gc=False):
     metadata: WireObjectMeta = msgspec.field(default_factory=WireObjectMeta)
     spec: _MemberSpec = msgspec.field(default_factory=_MemberSpec)
+
+
+class _Resources(Struct, gc=False):
+    limits: dict[str, Any] | None = None
+    requests: dict[str, Any] | None = None
 
 
 class _WireJobSpec(Struct, rename="camel", gc=False):
@@ -116,6 +122,7 @@ JOB: Final = OwnerKind(
 OWNERS: Final = (JOB,)
 _BY_TITLE: Final = {owner.title: owner for owner in OWNERS}
 _template_decoder: Final = msgspec.json.Decoder(_MemberTemplate)
+_resources_decoder: Final = msgspec.json.Decoder(_Resources | None)
 _any_decoder: Final = msgspec.json.Decoder(Any)
 
 
@@ -185,6 +192,7 @@ class JobTranslator:
             annotations=inner.annotations,
             creation_timestamp=meta.creation_timestamp,
         )
+        _set_defaults(template.spec)
         pod = self._pods.translate(WirePod(pod_meta, template.spec))
         self._pods.forget(pod)
         return MemberSet(pod, count, template.spec.priority_class_name)
@@ -195,6 +203,22 @@ class JobTranslator:
         if not text or self._plans.judge(uid, text, signature) is Trust.NONE:
             return None
         return read_held(_read_json(text))
+
+
+def _set_defaults(spec: PodSpec) -> None:
+    """Fill in what the API server fills in of pods, and not of templates: requests from limits."""
+    for container in (*(spec.containers or ()), *(spec.init_containers or ())):
+        container.resources = _request_limits(bytes(container.resources))
+    spec.resources = _request_limits(bytes(spec.resources))
+
+
+@cached_by_text()
+def _request_limits(raw: bytes) -> Raw:
+    resources = _resources_decoder.decode(raw) if raw else None
+    if resources is None or not resources.limits:
+        return Raw(raw)
+    requests = {**resources.limits, **(resources.requests or {})}
+    return Raw(msgspec.json.encode(_Resources(resources.limits, requests)))
 
 
 def _is_free(meta: WireObjectMeta) -> bool:
