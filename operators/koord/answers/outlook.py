@@ -14,7 +14,8 @@ from koord.core.model.plan import Unit
 from koord.core.model.reasons import Reason, TooExpensive
 from koord.core.queue.endings import find_endings
 from koord.core.queue.eta import MOST_UNITS, Forecast, Outlook, choose_first
-from koord.core.queue.plugin import Queues
+from koord.core.queue.plugin import Queues, QueueTurnSession
+from koord.core.queue.settings import Policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +75,13 @@ def foresee(look: Look) -> Mapping[str, Forecast]:
     endings = tuple(find_endings(state, queues.limits.run_time_of_running, state.now))
     cycle = state.open_cycle(lambda: look.units)
     cycle.steps.most = look.most_steps
+    outlook = Outlook(cycle, look.scoring, queues.limits.run_time_of, look.is_over)
+    turns = cycle.find_session(QueueTurnSession)
+    if turns is not None:
+        outlook.go_on = turns.go_on
+        outlook.strict_queue_of = lambda unit: _find_strict(look, unit)
     try:
-        return Outlook(cycle, look.scoring, queues.limits.run_time_of, look.is_over).look(
-            chosen, endings
-        )
+        return outlook.look(chosen, endings)
     finally:
         cycle.close()
 
@@ -85,6 +89,12 @@ def foresee(look: Look) -> Mapping[str, Forecast]:
 def _is_foreseeable(unit: Unit, look: Look) -> bool:
     """Whether a unit is looked at: not if it is held, or costs more than a look may take."""
     return not _is_held(unit) and not isinstance(look.refusals.get(unit.key), TooExpensive)
+
+
+def _find_strict(look: Look, unit: Unit) -> str:
+    queue = look.queue_of(unit)
+    is_strict = look.queues.settings_of(queue).policy is Policy.STRICT
+    return queue if is_strict and not look.queues.has_started(unit) else ""
 
 
 def _is_held(unit: Unit) -> bool:

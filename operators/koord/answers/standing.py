@@ -101,7 +101,7 @@ class QueueStanding:
         sentences = [self._position_text()]
         if self.problem:
             sentences.append(f"{self.problem[:1].upper()}{self.problem[1:].removesuffix('.')}.")
-        else:
+        if self.expected_start is not None or self.latest_start is not None or not self.problem:
             sentences.append(self._start_text(now))
         if self.last_move is not None:
             sentences.append(_tell_move(self.last_move, now))
@@ -249,7 +249,7 @@ def _tell_start(
     if forecast is not None and forecast.start is not None:
         expected = round_start(now, forecast.start)
     if latest is not None:
-        level = _worst(reservation.basis) if reservation is not None else Knowledge.NONE
+        level = _find_level(reservation, forecast)
         expected = latest if expected is None else min(expected, latest)
         certainty = judge_certainty(level, is_reserved=True, is_covered=lookout.is_covered)
         return expected, latest, certainty
@@ -259,9 +259,14 @@ def _tell_start(
     return (None if certainty is Certainty.UNKNOWN else expected), None, certainty
 
 
-def _worst(basis: Mapping[str, int]) -> Knowledge:
+def _find_level(reservation: StartReservation | None, forecast: Forecast | None) -> Knowledge:
+    """Return how well is known what a reserved start waits for."""
+    basis = {} if reservation is None else reservation.basis
     levels = [level for level in Knowledge if basis.get(level)]
-    return levels[-1] if levels else Knowledge.DECLARED
+    if levels:
+        return levels[-1]
+    is_seen = forecast is not None and forecast.start is not None
+    return forecast.level if forecast is not None and is_seen else Knowledge.DECLARED
 
 
 def _find_basis(turn: Turn, ends: Iterable[AwaitedEnd]) -> Mapping[str, int]:

@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector, CollectorRegistry
 
 from koord.controllers.queue_looks import QueueLooks, UnitStart
 from koord.core.queue.promises import Certainty
-from koord.core.queue.reasons import HeldByOwner, NotItsTurn
+from koord.core.queue.reasons import BehindHead, HeldByOwner, NotItsTurn, WouldDelay
 from koord.runtime.collectors import Samples, SeriesCollector
 
 _SIZES: Final = ((1, "0-1"), (8, "2-8"), (64, "9-64"))
@@ -60,7 +60,7 @@ def _units(looks: QueueLooks) -> Samples:
         match blocked.reason:
             case HeldByOwner():
                 state = "held"
-            case NotItsTurn():
+            case NotItsTurn() if not isinstance(blocked.reason, BehindHead | WouldDelay):
                 state = "parked"
             case _:
                 is_reserved = standing is not None and standing.reservation is not None

@@ -56,6 +56,12 @@ class BlockedHeads:
     idle: tuple[UnitKey, ...] = ()
     """Units of which reserved room is idle and was refused to others."""
 
+    def drop(self, units: Iterable[UnitKey]) -> None:
+        """Forget units that wait no longer."""
+        for key in units:
+            self.blocked.pop(key, None)
+            self.protections.pop(key, None)
+
     def copy(self) -> "BlockedHeads":
         protections = {key: copy(protection) for key, protection in self.protections.items()}
         return BlockedHeads(dict(self.blocked), protections, self.idle)

@@ -25,7 +25,7 @@ def find_endings(
             continue
         if pod.is_terminating:
             end = max(now, pod.gone_by or now + pod.grace)
-            yield Ending(pod.title, (pod,), end, Knowledge.DECLARED)
+            yield Ending(pod.title, (pod,), end, Knowledge.DECLARED, is_whole=pod.gang is None)
         else:
             key = pod.title if pod.gang is None else pod.gang.key
             units.setdefault(key, []).append(pod)

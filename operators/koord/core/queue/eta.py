@@ -9,9 +9,10 @@ Nothing here reads a clock, and texts are made elsewhere.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
+from itertools import groupby
 from typing import Final
 
 import numpy as np
@@ -38,6 +39,8 @@ class Ending:
     """When they are expected to have ended, in seconds since the epoch; None: nobody knows."""
     level: Knowledge = Knowledge.NONE
     """How well that is known."""
+    is_whole: bool = True
+    """Whether these are all pods of a unit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +92,11 @@ class Outlook:
     scoring: Scoring
     expected_time: Callable[[Unit], RunTime]
     is_over: Callable[[], bool] = lambda: False
+    go_on: Callable[[Collection[str], Iterable[Pod]], None] = lambda *_: None
+    """Called when time has passed: with the units that have started, and a pod of each that has
+    ended since."""
+    strict_queue_of: Callable[[Unit], str] = lambda _: ""
+    """Returns the queue of a unit in which nobody may pass the first that waits; else nothing."""
     forecasts: dict[str, Forecast] = field(default_factory=dict)
     _ended: dict[int, list[Ending]] = field(default_factory=dict)
     """Row -> what has ended on it."""
@@ -132,8 +140,14 @@ class Outlook:
             if not ends:
                 return left
             self.cycle.now = ends[0][0]
+            ended = []
             while ends and ends[0][0] <= self.cycle.now:
-                self._end(heappop(ends)[2])
+                ended.append(heappop(ends)[2])
+                self._end(ended[-1])
+            self.go_on(
+                [key for key, seen in self.forecasts.items() if seen.start is not None],
+                [ending.pods[0] for ending in ended if ending.is_whole],
+            )
         return left
 
     def _has_to_end(self) -> bool:
@@ -149,16 +163,44 @@ class Outlook:
     def _start(self, left: Sequence[Unit]) -> list[tuple[Unit, Ending]]:
         """Plan what may fit by now; return what starts, and how each of them ends."""
         self._room.clear()
-        tried = [unit for unit in left if self._may_fit(unit)]
-        if not tried:
+        started: list[tuple[Unit, Ending]] = []
+        stopped: set[str] = set()
+        for queue, units in groupby(left, self.strict_queue_of):
+            if not queue:
+                started += self._try([unit for unit in units if self._may_fit(unit)])
+                continue
+            for unit in units:
+                if queue in stopped or self._has_to_end():
+                    break
+                starts = self._try([unit]) if self._may_fit(unit) else []
+                started += starts
+                if not starts and self._waits_for_room(unit):
+                    stopped.add(queue)
+        return started
+
+    def _try(self, units: Sequence[Unit]) -> list[tuple[Unit, Ending]]:
+        """Plan units; return those that start."""
+        if not units:
             return []
-        outcome = plan(self.cycle, tried, self.scoring)
+        outcome = plan(self.cycle, units, self.scoring)
         self._note_refusals(outcome)
-        by_key = {unit.key: unit for unit in tried}
+        by_key = {unit.key: unit for unit in units}
         return [
             (by_key[placement.unit], self._note_start(by_key[placement.unit], placement))
             for placement in outcome.placements
         ]
+
+    def _waits_for_room(self, unit: Unit) -> bool:
+        """Whether a unit keeps others waiting: what never fits delays nobody."""
+        refusal = self._refusals.get(unit.key)
+        if refusal is None or not refusal.is_capacity:
+            return False
+        shapes = Counter(pod.shape for demand in unit.demands for pod in demand.first_required())
+        return not any(self._is_too_large(shape, count) for shape, count in shapes.items())
+
+    def _is_too_large(self, shape: PodShape, count: int) -> bool:
+        room = self.cycle.room_when_empty(shape)
+        return room is not None and int(room.clip(0, count).sum()) < count
 
     def _note_refusals(self, outcome: Plan) -> None:
         started = {placement.unit for placement in outcome.placements}

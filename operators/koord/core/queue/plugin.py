@@ -288,6 +288,8 @@ class QueueTurnSession(HoldSession, Ordering):
         self.turns: CycleTurns | None = None
         """From the first unit on that is planned."""
         self.now = cycle.now
+        self._started_here: frozenset[UnitKey] = frozenset()
+        """Units that have started in virtual time."""
         self._more: Counter[Line] = Counter()
         self._parked: Mapping[str, QueueFull] | None = None
 
@@ -312,8 +314,19 @@ class QueueTurnSession(HoldSession, Ordering):
 
     @override
     def in_turn(self, units: Sequence[Unit], try_plan: TryPlan) -> Iterable[Unit]:
-        self.turns = self.turns or self._queues.make_turns(self._cycle)
+        if self.turns is None:
+            self.turns = self._queues.make_turns(self._cycle)
+            self.turns.heads.drop(self._started_here)
         return self.turns.in_turn(units, try_plan)
+
+    def go_on(self, started: Collection[UnitKey], ended: Iterable[Pod]) -> None:
+        """Let turns be those of the time that the cycle has by now: time is played forward.
+
+        ``started`` have had theirs by then; of each unit that has ended since there is one pod.
+        """
+        self.turns, self._started_here = None, frozenset(started)
+        for pod in ended:
+            self._count(lines_of(self._queues.queue_of(pod), pod.namespace), -1)
 
     @override
     def may_keep(self, unit: Unit, placement: Placement) -> bool:
