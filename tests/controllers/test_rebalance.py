@@ -42,10 +42,12 @@ class Orders:
 
     def __init__(self) -> None:
         self.jobs: dict[str, MoveOrder] = {}
+        self.are_over = True
         self.fails = False
 
     async def list(self, _creator: str) -> OrderedMoves:
-        return OrderedMoves(frozenset(job.uid for job in self.jobs.values()))
+        jobs = {job.uid: job.target for job in self.jobs.values()}
+        return OrderedMoves(frozenset(jobs), moving={} if self.are_over else jobs)
 
     async def create(self, order: MoveOrder) -> bool:
         if self.fails:
@@ -122,6 +124,18 @@ async def test_it_orders_a_job_for_each_move_and_once() -> None:
     assert rounds.statuses["p"]["lastMoves"][0]["job"] == job.job_name
     assert await rounds.update(after=30) == 90  # not before the interval is over
     await rounds.update(after=90)
+    assert [order.name for order in rounds.orders.jobs.values()] == ["web-0", "web-1"]
+
+
+async def test_a_node_gives_no_more_while_what_it_gives_is_on_its_way() -> None:
+    rounds = Rounds(hot_cluster().state, make_policy(mode="Migrate"))
+    rounds.orders.are_over = False
+    for _ in range(3):
+        await rounds.update(after=120)
+    assert [order.name for order in rounds.orders.jobs.values()] == ["web-0"]
+    assert rounds.statuses["p"]["nodes"]["high"] == 0
+    rounds.orders.are_over = True  # it failed: the pod is there still
+    await rounds.update(after=120)
     assert [order.name for order in rounds.orders.jobs.values()] == ["web-0", "web-1"]
 
 

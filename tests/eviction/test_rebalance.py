@@ -67,7 +67,7 @@ def run(
     settings: RebalanceSettings = SETTINGS,
     context: BalanceContext = CONTEXT,
 ) -> RoundOutcome:
-    measured = measure_cluster(cluster.state, settings.expiration, NOW)
+    measured = measure_cluster(cluster.state, settings.expiration, NOW, {})
     return run_round(cluster.state, settings, measured, BalancePast(), context)
 
 
@@ -84,7 +84,7 @@ def test_a_hot_node_gives_to_one_with_room() -> None:
 def test_nodes_without_a_fresh_report_are_left_out() -> None:
     cluster = hot_cluster()
     report(cluster, age=180, node="n1")
-    measured = measure_cluster(cluster.state, 180, NOW)
+    measured = measure_cluster(cluster.state, 180, NOW, {})
     assert [node.name for node in measured.nodes] == ["n0", "n2"]
     assert measured.unknown == ("n1",)
 
@@ -159,6 +159,36 @@ def test_pods_of_another_namespace_use_up_no_cap_and_no_node() -> None:
     settings = replace(SETTINGS, caps=MoveCaps(per_workload=1, per_node=10, total=10))
     moved = {move.pod.namespace for move in run(cluster, settings).moves}
     assert moved == {"aaa", "default"}
+
+
+def test_pods_on_their_way_count_where_they_go_to() -> None:
+    cluster = hot_cluster()
+    moving = {"uid-default-web-0": "n1", "default/web-1": "n1", "uid-default-web-2": "", "x": "n2"}
+    measured = measure_cluster(cluster.state, 180, NOW, moving)
+    used = {node.name: node.measure().get("cpu", 0) for node in measured.nodes}
+    pods = {node.name: [pod.name for pod in node.pods] for node in measured.nodes}
+    assert pods == {"n0": ["web-3", "web-4", "web-5"], "n1": ["web-1", "web-0"], "n2": []}
+    assert used == {"n0": 3 * 900, "n1": 2 * 900, "n2": 0}
+
+
+def test_a_pod_that_makes_any_node_hot_goes_nowhere() -> None:
+    """Others evict such a pod from node to node, round after round."""
+    large = owned(replace(make_pod("large").requests(cpu=6000).running("n0").build(), started=1.0))
+    mate = owned(replace(make_pod("mate").requests(cpu=100).running("n1").build(), started=1.0))
+    cluster = make_cluster().pods(large, mate)
+    report(cluster, 5600, node="n0")
+    report(cluster, 100, node="n1")
+    report(cluster, 0, node="n2")
+    outcome = run(cluster)
+    assert outcome.moves == []
+    assert rules_that_keep(outcome) == {"NoTarget"}
+
+
+def test_a_cordoned_or_failed_node_takes_nothing_however_little_it_uses() -> None:
+    cluster = hot_cluster()
+    for name in ("n1", "n2"):
+        cluster.nodes(make_node(name).cpu(8000).pods(110).unschedulable())
+    assert run(cluster).moves == []
 
 
 def test_what_the_policy_leaves_out() -> None:

@@ -20,9 +20,12 @@ from koord.core.migration.model import (
     JobStep,
     MigrationJob,
     MigrationOptions,
+    MovedPod,
     PodReference,
 )
 from koord.core.migration.plugin import Migrations
+from koord.core.migration.workload import Workload
+from koord.core.model.pods import OwnerReference
 
 if TYPE_CHECKING:
     from koord.controllers.migration import MigrationPolicy
@@ -79,10 +82,12 @@ def arbitration(patch: Patch) -> list[str]:
         state=state, api=_Api(), options=ON, verdicts={}, conflict="", wall_clock=lambda: 0.0
     )
 
-    async def read(_: object, job: MigrationJob, pods: object) -> MigrationCandidate:
+    async def read(_: object, job: MigrationJob, *_more: object) -> MigrationCandidate:
         if is_bad(job):
             raise ZeroDivisionError
-        return MigrationCandidate(job)
+        owner = OwnerReference(job.name, "ReplicaSet", "apps/v1", job.name, is_controller=True)
+        pod = MovedPod("ml", job.name, job.pod.uid, job.name, (owner,), is_ours=True)
+        return MigrationCandidate(job, pod, Workload(job.name, job.name, 9))
 
     async def admit(_: object, candidate: MigrationCandidate) -> None:
         seen.append(candidate.job.name)

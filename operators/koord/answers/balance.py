@@ -78,7 +78,7 @@ def view_balance(
 ) -> BalanceView:
     """Return what a round would do; ``past`` is used up."""
     past.detectors.kept = settings.detectors_kept
-    measured = measure_cluster(state, settings.expiration, context.moment.now)
+    measured = measure_cluster(state, settings.expiration, context.moment.now, context.moving)
     outcome = run_round(state, settings, measured, past, context)
     return BalanceView(
         policy.name,

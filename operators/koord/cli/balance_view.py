@@ -30,7 +30,7 @@ from koord.domains.placement import NODES, PODS
 from koord.kube.client import Client
 from koord.kube.errors import Forbidden, KubeError, NotFound
 from koord.kube.evictor import list_budgets
-from koord.kube.migration_jobs import MigrationOrders
+from koord.kube.migration_jobs import MigrationOrders, OrderedMoves
 from koord.kube.translate.balance import read_rounds, translate_settings
 from koord.kube.translate.policies import PolicyTranslator
 from koord.kube.wire import ObjectList, WireCustomResource
@@ -56,7 +56,7 @@ class _Read:
         self.policies: list[BalancePolicy] = []
         self.statuses: dict[str, dict[str, Any]] = {}
         self.budgets: tuple[Budget, ...] = ()
-        self.moved: frozenset[str] = frozenset()
+        self.ordered = OrderedMoves()
 
     def find(self, name: str) -> BalancePolicy:
         """Return a policy, by default the oldest; end the command if there is none."""
@@ -87,9 +87,10 @@ def show(name: str, kubeconfig: str, context: str, *, output: Output, is_dry_run
         moment,
         budgets=read.budgets,
         find_refusal=lambda pod: (
-            HAS_JOB if pod.uid in read.moved or pod.key in read.moved else None
+            None if read.ordered.pods.isdisjoint((pod.uid, pod.key)) else HAS_JOB
         ),
         migration=reading.migration,
+        moving=read.ordered.moving,
     )
     view = view_balance(reading.state, policy, policy.settings, past, balance_context)
     print_in(
@@ -119,7 +120,7 @@ async def _read_policies(client: Client) -> _Read:
         read.statuses[policy.uid] = translator.status_of(policy.uid) or {}
     try:
         read.budgets = await list_budgets(client)
-        read.moved = (await MigrationOrders(client).list()).pods
+        read.ordered = await MigrationOrders(client).list()
     except Forbidden:
         warn("you may not list PodDisruptionBudgets or PodMigrationJobs: fewer pods may move")
     except NotFound:

@@ -117,7 +117,7 @@ class RebalancePolicies(PolicyRounds[RebalanceSettings, _BalanceRounds]):
         self, settings: RebalanceSettings, rounds: _BalanceRounds, inputs: RoundInputs, now: float
     ) -> None:
         rounds.past.detectors.kept = settings.detectors_kept
-        measured = measure_cluster(self.state, settings.expiration, now)
+        measured = measure_cluster(self.state, settings.expiration, now, inputs.moving)
         context = BalanceContext(
             Moment(now, self.options.min_runtime),
             self.options.scoring,

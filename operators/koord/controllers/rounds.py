@@ -76,6 +76,8 @@ class RoundInputs:
     """Pods that have a job, by uid or key."""
     running: int = 0
     """Jobs of this kind of policy that are not over."""
+    moving: Mapping[str, str] = field(default_factory=dict)
+    """Pods of jobs that are not over, by uid or key, with the node that they go to, or ""."""
 
 
 @dataclass(slots=True)
@@ -173,7 +175,7 @@ class PolicyRounds(Generic[S, R]):
         try:
             budgets = await self.evictor.list_budgets()
             ordered = await self.orders.list(self.creator)
-            inputs = RoundInputs(budgets, ordered.pods, ordered.running)
+            inputs = RoundInputs(budgets, ordered.pods, ordered.running, ordered.moving)
         except KubeError as error:
             rounds.error = f"disruption budgets and PodMigrationJobs cannot be read: {error}"
             if not self.goes_on_without(settings):

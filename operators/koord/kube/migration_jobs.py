@@ -4,7 +4,8 @@ A job is named after its pod, so that a pod that was asked for twice, as after a
 Whoever carries jobs out is not known here.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from hashlib import blake2s
 from typing import Any, Final
 
@@ -66,6 +67,16 @@ class _Order(Struct):
     spec: _OrderSpec = msgspec.field(default_factory=_OrderSpec)
     status: _OrderStatus = msgspec.field(default_factory=_OrderStatus)
 
+    @property
+    def pod(self) -> str:
+        """Its uid, or its key."""
+        pod = self.spec.pod_ref
+        return pod.uid or f"{pod.namespace}/{pod.name}"
+
+    def find(self, key: str) -> str:
+        """Return an annotation; "" for none."""
+        return (self.metadata.annotations or {}).get(key, "")
+
 
 class _Orders(Struct):
     items: list[_Order] | None = None
@@ -73,10 +84,14 @@ class _Orders(Struct):
 
 @dataclass(frozen=True, slots=True)
 class OrderedMoves:
-    """The jobs that are there. ``pods`` have one, also one that is over: by uid, or by key."""
+    """The jobs that are there. ``pods`` have one, also one that is over: by uid, or by key.
+
+    ``moving`` are those of jobs that are not over, with the node that they are to go to, or "".
+    """
 
     pods: frozenset[str] = frozenset()
     running: int = 0
+    moving: Mapping[str, str] = field(default_factory=dict)
 
 
 class MigrationOrders:
@@ -88,14 +103,10 @@ class MigrationOrders:
     async def list(self, creator: str = "") -> OrderedMoves:
         """Return the pods that have a job, and how many jobs of a creator are not over."""
         listed = msgspec.json.decode(await self._client.list(_JOBS), type=_Orders).items or ()
-        pods = (order.spec.pod_ref for order in listed)
-        running = sum(
-            (order.metadata.annotations or {}).get(keys.CREATED_BY) == creator
-            and order.status.phase not in _OVER
-            for order in listed
-        )
-        named = frozenset(pod.uid or f"{pod.namespace}/{pod.name}" for pod in pods)
-        return OrderedMoves(named, running)
+        active = [order for order in listed if order.status.phase not in _OVER]
+        running = sum(order.find(keys.CREATED_BY) == creator for order in active)
+        moving = {order.pod: order.find(keys.TARGET_NODE) for order in active}
+        return OrderedMoves(frozenset(order.pod for order in listed), running, moving)
 
     async def create(self, order: MoveOrder) -> bool:
         """Create a job; return whether there was none for the pod."""

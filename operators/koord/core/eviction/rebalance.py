@@ -83,6 +83,8 @@ class BalanceContext:
     find_refusal: Callable[[Pod], MoveRefusal | None] = lambda _: None
     migration: MigrationOptions = field(default_factory=MigrationOptions)
     """Which pods jobs move."""
+    moving: Mapping[str, str] = field(default_factory=dict)
+    """Pods of jobs that are not over; see ``measure_cluster``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +96,17 @@ class MeasuredCluster:
     labels: Mapping[str, Mapping[str, str]]
 
 
-def measure_cluster(state: ClusterState, expiration: float, now: float) -> MeasuredCluster:
-    """Return what ready nodes use."""
+def measure_cluster(
+    state: ClusterState, expiration: float, now: float, moving: Mapping[str, str]
+) -> MeasuredCluster:
+    """Return what ready nodes use.
+
+    Pods of jobs that are not over (``moving``, by uid or key) count where they go to: their node is
+    to give no more for them, and its target takes no more.
+    """
     nodes, unknown, labels = [], [], {}
     loads = state.plugin(Loads)
+    arriving = _find_arriving(state, loads, moving)
     for node in state.table.nodes:
         if node is None:
             continue
@@ -106,9 +115,25 @@ def measure_cluster(state: ClusterState, expiration: float, now: float) -> Measu
         if report is None or not is_known or report.is_outdated(now, expiration):
             unknown.append(node.name)
         else:
-            nodes.append(_measure(state, node, report))
+            measured = _measure(state, node, report)
+            staying = (pod for pod in measured.pods if moving.keys().isdisjoint((pod.uid, pod.key)))
+            nodes.append(replace(measured, pods=(*staying, *arriving.get(node.name, ()))))
             labels[node.name] = node.labels
     return MeasuredCluster(tuple(nodes), tuple(sorted(unknown)), labels)
+
+
+def _find_arriving(
+    state: ClusterState, loads: Loads, moving: Mapping[str, str]
+) -> dict[str, list[BalancePod]]:
+    """Return the pods that are about to come to each node, with what they use now."""
+    arriving: dict[str, list[BalancePod]] = {}
+    for name, target in sorted(moving.items()):
+        pod = state.pods.get(name) or state.pod_by_key(name)
+        report = loads.of(pod.node) if pod is not None else None
+        if pod is not None and report is not None and target and pod.node != target:
+            moved = replace(_measure_pod(pod, report), node=target)
+            arriving.setdefault(target, []).append(moved)
+    return arriving
 
 
 def _measure(state: ClusterState, node: Node, report: NodeLoad) -> BalanceNode:
