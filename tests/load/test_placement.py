@@ -310,3 +310,16 @@ def test_a_time_of_the_configuration_counts_for_limits_and_annotations_may_cut_i
 def test_a_report_from_the_future_does_not_count_for_ever() -> None:
     assert not NodeLoad("n0", updated=NOW + 30).is_outdated(NOW)
     assert NodeLoad("n0", updated=NOW + 1e9).is_outdated(NOW)
+
+
+@pytest.mark.parametrize(("compat", "cause"), [(True, []), (False, ["node(s) nodeMetric expired"])])
+def test_a_report_without_a_time_is_outdated_or_as_old_as_the_one_before(
+    *, compat: bool, cause: list[str]
+) -> None:
+    cluster = LoadCluster(HALF, compat=compat)
+    cluster.nodes(node_of("n0", cpu=10_000, memory=64 * GI))
+    cluster.report("n0", cpu=1000, updated=NOW - 30).report("n0", cpu=2000, updated=0.0)
+    assert cluster.causes(pods(1)[0], "n0") == cause
+    assert cluster.used("n0")["cpu"] == 2000
+    cluster.state.advance(NOW + 150)
+    assert cluster.causes(pods(1)[0], "n0") == ["node(s) nodeMetric expired"]

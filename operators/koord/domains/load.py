@@ -29,7 +29,7 @@ NODE_METRICS: Final = Kind[WireNodeMetric, NodeLoad, Stateless[WireNodeMetric, N
 
 
 def _make_plugins(options: PlanOptions) -> Iterable[Plugin]:
-    yield Loads()
+    yield Loads(compat=options.compat)
     load = options.of(LoadOptions)
     if load.is_on:
         yield LoadAware(load, compat=options.compat)

@@ -11,15 +11,14 @@ from koord.core.load.usage import AssignedPod, Counted, Share, Vector, add, shar
 
 
 class NodePods:
-    """The pods of one node with their shares, and the sums of these."""
+    """The pods of one node, and the sums of their shares."""
 
-    __slots__ = ("counted", "node", "pods", "prod", "report", "shares")
+    __slots__ = ("counted", "node", "pods", "prod", "report")
 
     def __init__(self, counted: Counted) -> None:
         self.counted = counted
         self.report: NodeLoad | None = None
         self.pods: dict[str, AssignedPod] = {}
-        self.shares: dict[str, Share] = {}
         self.node = self.prod = counted.nothing
         """The sums: what the report does not show, and what prod pods use."""
 
@@ -29,33 +28,32 @@ class NodePods:
         amounts = [pod.amount(self.report) for pod in self.pods.values()]
         return tuple(map(sum, zip(*amounts, strict=True))) or self.counted.nothing
 
-    def put(self, uid: str, pod: AssignedPod) -> None:
-        if uid in self.pods:
-            self.drop(uid)
+    def share(self, uid: str) -> Share | None:
+        """Return what a pod adds to the sums; None for nothing."""
+        pod = self.pods.get(uid)
+        return None if pod is None else share_of(pod, self.report, self.counted)
+
+    def add(self, uid: str, pod: AssignedPod) -> None:
+        """Add a pod that is not there."""
         self.pods[uid] = pod
-        self._add_share(uid, pod)
+        share = share_of(pod, self.report, self.counted)
+        if share is not None:
+            self.node = add(self.node, share.node)
+            if share.prod is not self.counted.nothing:
+                self.prod = add(self.prod, share.prod)
 
     def drop(self, uid: str) -> None:
+        share = self.share(uid)
         del self.pods[uid]
-        share = self.shares.pop(uid, None)
         if share is not None:
             self.node, self.prod = subtract(self.node, share.node), subtract(self.prod, share.prod)
 
     def apply(self, report: NodeLoad | None, counted: Counted) -> None:
-        """Compute every share again, for another report or other resources."""
+        """Compute the sums again, for another report or other resources."""
         self.report, self.counted = report, counted
-        self.shares.clear()
         self.node = self.prod = counted.nothing
         for uid, pod in self.pods.items():
-            self._add_share(uid, pod)
-
-    def _add_share(self, uid: str, pod: AssignedPod) -> None:
-        share = share_of(pod, self.report, self.counted)
-        if share is not None:
-            self.shares[uid] = share
-            self.node = add(self.node, share.node)
-            if share.prod is not self.counted.nothing:
-                self.prod = add(self.prod, share.prod)
+            self.add(uid, pod)
 
 
 class AssignedPods:
@@ -77,17 +75,13 @@ class AssignedPods:
         """Return the pods of a node, to look at."""
         return self._nodes.get(node) or NodePods(self.counted)
 
-    def put(self, uid: str, node: str, pod: AssignedPod) -> str | None:
-        """Assign a pod; return where it was."""
-        before = self._node_of.get(uid)
-        if before is not None and before != node:
-            self.drop(uid)
+    def add(self, uid: str, node: str, pod: AssignedPod) -> None:
+        """Assign a pod that is assigned nowhere."""
         self._node_of[uid] = node
         pods = self._nodes.get(node)
         if pods is None:
             pods = self._nodes[node] = NodePods(self.counted)
-        pods.put(uid, pod)
-        return before
+        pods.add(uid, pod)
 
     def drop(self, uid: str) -> str | None:
         """Forget a pod; return where it was."""

@@ -16,7 +16,7 @@ from koord.core.engine.plugin import Plugin
 from koord.core.engine.state_view import StateView
 from koord.core.load.columns import NEVER, LoadColumns
 from koord.core.load.estimate import deadline
-from koord.core.load.model import NAME, LoadHints, hints_of
+from koord.core.load.model import NAME, NO_HINTS, LoadHints, hints_of
 from koord.core.load.options import NO_OWN_LIMITS, LoadOptions, OwnLimits
 from koord.core.load.plugin import Loads
 from koord.core.load.session import LoadSession
@@ -35,6 +35,7 @@ class LoadAware(Plugin):
     def __init__(self, options: LoadOptions, *, compat: bool = False) -> None:
         self.options = options
         self._compat = compat
+        self._has_times = bool(options.after_scheduled or options.after_initialized)
         self._now = 0.0
         """When the pods in ``_changed`` came."""
         self._changed: dict[str, str] = {}
@@ -63,15 +64,19 @@ class LoadAware(Plugin):
     def _count_changed(self) -> None:
         """Count the pods that came and went, all at once: a gang costs little more than a pod."""
         changed, self._changed = self._changed, {}
-        pods, assigned = self.view.pods, self.columns.pods
+        pods, assigned, moved = self.view.pods, self.columns.pods, self.columns.moved
         for uid, node in changed.items():
-            before = (
-                assigned.put(uid, node, self._assign(pods[uid])) if node else assigned.drop(uid)
-            )
-            self.columns.moved.update(name for name in (before, node) if name)
+            before = assigned.drop(uid)
+            if before is not None:
+                moved.add(before)
+            if node:
+                moved.add(node)
+                assigned.add(uid, node, self._assign(pods[uid]))
 
     def _assign(self, pod: Pod) -> AssignedPod:
-        hints, options = hints_of(pod), self.options
+        hints, options = hints_of(pod) if pod.extensions else NO_HINTS, self.options
+        if hints is NO_HINTS and not self._has_times:  # most pods that are planned together
+            return AssignedPod(pod.key, self.columns.estimate_of(pod.shape, hints), True, self._now)
         scheduled, end, own_end = hints.scheduled or self._now, 0.0, 0.0
         times = options.after_scheduled, options.after_initialized
         if any(times):

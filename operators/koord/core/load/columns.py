@@ -62,6 +62,8 @@ class LoadColumns:
         self._own_aggregated: set[str] = set()
         self._usual: BoundedCache[PodShape, Vector] = BoundedCache(_ESTIMATES)
         """Of pods that say nothing."""
+        self._latest: tuple[PodShape | None, Vector] = None, ()
+        """The last of these: equal pods come one after another."""
         self._estimates: BoundedCache[tuple[object, ...], Vector] = BoundedCache(_ESTIMATES)
         self.pods = AssignedPods(Counted(options.resources, has_prod=self._counts_prod))
 
@@ -124,11 +126,14 @@ class LoadColumns:
         """Return what a pod will probably use, for each resource that is looked at."""
         if hints is not NO_HINTS:
             return self._estimate(shape, hints)
-        vector = self._usual.get(shape.spec)
-        if vector is None:
-            vector = self._estimate(shape, hints)
-            self._usual.keep(shape.spec, vector, shape.size)
-        return vector
+        latest, vector = self._latest
+        if shape is latest:
+            return vector
+        usual = self._usual.get(shape.spec)
+        if usual is None:
+            usual = self._usual.keep(shape.spec, self._estimate(shape, hints), shape.size)
+        self._latest = shape, usual
+        return usual
 
     def requested_of(self, shape: PodShape, hints: LoadHints) -> Vector:
         """Return the estimate by the requests of a pod alone; () where its limits add nothing."""
@@ -152,7 +157,7 @@ class LoadColumns:
     def freed_by(self, uid: str, node: str, family: Family) -> Vector:
         """Return by how much less a column shows at once when a pod of a node goes."""
         numbers, pods = self.numbers_of(node), self.pods.on(node)
-        share = pods.shares.get(uid)
+        share = pods.share(uid)
         if family is Family.PROD_SCORE or (family is Family.PROD and numbers.thresholds.has_prod):
             return (0,) * len(self.options.resources) if share is None else share.prod
         if base_of(numbers.report, numbers.basis_of(family), self.options.resources) is None:
@@ -234,13 +239,11 @@ class LoadColumns:
     def _write_used(self, nodes: Iterable[str]) -> None:
         """Write what is used of nodes, in one go."""
         row_of, pods = self.table.row_of, self.pods
-        rows, numbers = list[int](), list[NodeNumbers]()
-        for node in nodes:
-            of_node = self._numbers.get(node)
-            if of_node is not None and node in row_of:
-                of_node.pods = pods.on(node)
-                rows.append(row_of[node])
-                numbers.append(of_node)
+        known = [node for node in nodes if node in self._numbers and node in row_of]
+        rows = [row_of[node] for node in known]
+        numbers = [self._numbers[node] for node in known]
+        for node, of_node in zip(known, numbers, strict=True):
+            of_node.pods = pods.on(node)
         for family, columns in self._families.items() if rows else ():
             used = [of_node.used(family) for of_node in numbers]
             self.table.used[np.ix_(columns, rows)] = np.array(used, dtype=np.int64).T

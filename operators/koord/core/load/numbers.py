@@ -46,10 +46,10 @@ class NodeNumbers:
     def used(self, family: Family) -> Vector:
         """Return what is used of each resource."""
         match family:
-            case Family.PROD if self.thresholds.has_prod:
-                return self.prod
-            case Family.GENERAL | Family.PROD:
+            case Family.GENERAL:
                 return self.general
+            case Family.PROD:
+                return self.prod if self.thresholds.has_prod else self.general
             case Family.SCORE:
                 return self._used(self._score_base)
             case Family.PROD_SCORE:

@@ -4,6 +4,7 @@ Reports of several sources may exist of one node; the best one counts. Nothing i
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import ClassVar
 
 from koord.core.engine.plugin import Plugin
@@ -15,7 +16,8 @@ class Loads(Plugin):
 
     name: ClassVar = "load"
 
-    def __init__(self) -> None:
+    def __init__(self, *, compat: bool = False) -> None:
+        self._compat = compat
         self.listeners: list[Callable[[str], None]] = []
         """Called with the name of a node about which there is another report than before."""
         self._reports: dict[LoadSource, dict[str, NodeLoad]] = {kind: {} for kind in LoadSource}
@@ -46,8 +48,15 @@ class Loads(Plugin):
         return any(node not in best for node in nodes)
 
     def upsert(self, report: NodeLoad) -> None:
-        """Apply a report, which replaces the earlier one of its source."""
-        self._reports[report.source][report.node] = report
+        """Apply a report, which replaces the earlier one of its source.
+
+        One without a time is outdated; with ``compat`` it is as old as the one before.
+        """
+        of_source = self._reports[report.source]
+        before = of_source.get(report.node)
+        if self._compat and before is not None and not report.updated:
+            report = replace(report, updated=before.updated)
+        of_source[report.node] = report
         self._notify(report.node)
 
     def remove(self, report: NodeLoad) -> None:

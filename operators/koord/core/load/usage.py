@@ -58,21 +58,29 @@ class Share(NamedTuple):
 class Counted:
     """Which resources are looked at, and whether the use of prod pods is wanted by itself."""
 
-    __slots__ = ("has_prod", "nothing", "resources")
+    __slots__ = ("_latest", "has_prod", "nothing", "resources")
 
     def __init__(self, resources: tuple[str, ...], *, has_prod: bool) -> None:
         self.resources = resources
         self.has_prod = has_prod
         self.nothing: Vector = (0,) * len(resources)
+        self._latest = Share(self.nothing, self.nothing)
+
+    def all_of(self, amount: Vector, *, is_prod: bool) -> Share:
+        """Return the share of a pod that no report shows; those of equal pods are one object."""
+        prod, latest = amount if is_prod else self.nothing, self._latest
+        if latest.node is not amount or latest.prod is not prod:
+            latest = self._latest = Share(amount, prod)
+        return latest
 
 
 def share_of(pod: AssignedPod, report: NodeLoad | None, counted: Counted) -> Share | None:
     """Return what a pod adds to what a report shows; None for nothing."""
     counts_prod = counted.has_prod and pod.is_prod
     measured = report.pods.get(pod.key) if report is not None else None
-    amount = pod.amount(report)
+    amount = pod.amount(report) if pod.requested else pod.estimate
     if report is None or measured is None or not measured.usage:
-        return Share(amount, amount if counts_prod else counted.nothing)
+        return counted.all_of(amount, is_prod=counts_prod)
     is_fresh = pod.is_new_to(report) or pod.own_deadline > report.updated
     if not is_fresh and not counts_prod:
         return None
