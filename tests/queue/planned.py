@@ -11,15 +11,23 @@ from typing import TYPE_CHECKING, Any, Self
 from tests.builders import make_node, make_pod, make_pod_group, make_quota
 from tests.cluster import FakeCluster
 
+from koord.core.model.topology_constraint import (
+    NODE_LAYER,
+    GatherStrategy,
+    LayerConstraint,
+    TopologyConstraint,
+)
 from koord.core.queue.plugin import QueueOptions
 from koord.core.queue.run_time import QueueHints
+from koord.core.topology.layers import Layer
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.builders import PodBuilder, PodGroupBuilder
 
-    from koord.core.model.topology_constraint import TopologyConstraint
-
 GPU = "nvidia.com/gpu"
+BLOCK = TopologyConstraint((LayerConstraint("Block", GatherStrategy.MUST),))
 MINUTE = 6000
 NOW = 1_000_000_000
 _TIMES = {"protect_after", "short_limit", "max_hold", "hold_cool_down"}
@@ -72,6 +80,7 @@ class Play:
     """Job -> the names of its nodes, put together."""
     ends: dict[str, int] = field(default_factory=dict)
     jobs: dict[str, Job] = field(default_factory=dict)
+    events: dict[int, Callable[[], object]] = field(default_factory=dict)
 
     def running(
         self, name: str, size: str, nodes: str, minutes: int, limit: int | None = None
@@ -92,6 +101,8 @@ class Play:
             del self.ends[name]
             count = self.jobs[name].count
             self.cluster.delete_pods(*(f"{name}-{number}" for number in range(count)))
+        if minute in self.events:
+            self.events[minute]()
         for job in [job for job in self.jobs.values() if job.at == minute]:
             if job.name not in self.starts and job.name not in self.ends:
                 if job.count > 1:
@@ -120,14 +131,20 @@ class Play:
         return ", ".join(f"{job.name} {self.starts.get(job.name)}" for job in jobs)
 
 
-def play_on(nodes: str, *, policy: str = "Backfill", **settings: Any) -> Play:
+def play_on(
+    nodes: str, *, policy: str = "Backfill", blocks: dict[str, str] | None = None, **settings: Any
+) -> Play:
     """Return a cluster of nodes with 8 GPUs; times in minutes."""
     values: dict[str, Any] = {"policy": policy, "protect_after": 0, "max_hold": 10**9}
     values |= {
         name: value * MINUTE if name in _TIMES else value for name, value in settings.items()
     }
     cluster = FakeCluster(queue=QueueOptions(values))
-    cluster.nodes(*(make_node(name).gpu(8).label("block", "x") for name in nodes))
+    for name in nodes:
+        node = make_node(name).gpu(8)
+        cluster.nodes(node.label("block", blocks[name]) if blocks else node)
+    if blocks:
+        cluster.topology(Layer("Block", "", ("block",)), Layer(NODE_LAYER, "Block"))
     cluster.quotas(make_quota("team", max={GPU: 999}))
     cluster.state.advance(float(NOW))
     return Play(cluster)

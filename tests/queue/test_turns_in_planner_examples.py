@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.builders import make_quota
-from tests.queue.planned import GPU, Job, play_on
+from tests.builders import make_node, make_quota
+from tests.queue.planned import BLOCK, GPU, MINUTE, NOW, Job, play_on
+
+from koord.core.model.gangs import QueueMemory
+from koord.core.queue.reasons import WouldDelay
 
 EASY: dict[str, Any] = {}
 GREEDY = {"policy": "BestEffort"}
@@ -136,3 +140,93 @@ def test_8_head_blocked_by_quota(settings: dict[str, Any], starts: str) -> None:
         Job("V1", "1x8", 200, 3, quota="v"), Job("V2", "2x8", 200, 4, quota="v"),
     )  # fmt: skip
     assert made == starts
+
+
+@pytest.mark.parametrize(
+    ("settings", "starts"),
+    [
+        (GREEDY, "H 41, S1 1, S2 20"),
+        (STRICT, "H 30, S1 30, S2 50"),
+        (EASY, "H 30, S1 20, S2 2"),
+        (CONSERVATIVE, "H 30, S1 20, S2 2"),
+    ],
+)
+def test_6_one_domain(settings: dict[str, Any], starts: str) -> None:
+    play = play_on("abcd", blocks={"a": "x", "b": "x", "c": "y", "d": "y"}, **settings)
+    for name, node, end in (("R1", "a", 50), ("R2", "b", 20), ("R3", "c", 30)):
+        play.running(name, "1x8", node, end)
+    made = play.play(
+        Job("H", "2x8", 20, 0, gathers=BLOCK), Job("S1", "1x8", 40, 1), Job("S2", "1x8", 25, 2)
+    )
+    assert made == starts
+
+
+@pytest.mark.parametrize(
+    ("settings", "starts"),
+    [
+        (GREEDY, "H 50, S 20, Z 40"),
+        (STRICT, "H 40, S 50, Z 50"),
+        (EASY, "H 45, S 20, Z 50"),
+    ],
+)
+def test_11b_a_node_is_lost_and_returns(settings: dict[str, Any], starts: str) -> None:
+    play = play_on("abc", **settings)
+    for name, node, end in (("R1", "a", 20), ("R2", "b", 30), ("R3", "c", 50)):
+        play.running(name, "1x8", node, end)
+
+    def lose() -> None:
+        play.ends.pop("R2")
+        play.cluster.delete_pods("R2-0")
+        play.cluster.state.remove_node("b")
+
+    play.events = {10: lose, 40: lambda: play.cluster.nodes(make_node("b").gpu(8))}
+    made = play.play(Job("H", "2x8", 10, 0), Job("S", "1x8", 25, 15), Job("Z", "1x8", 40, 16))
+    assert made == starts
+
+
+@pytest.mark.parametrize(
+    ("settings", "starts"),
+    [
+        (GREEDY, "HP 66, HQ 80, S 5, S2 6"),
+        ({"max_idle_share": 20}, "HP 40, HQ 80, S 10, S2 100"),
+        ({"max_idle_share": 100}, "HP 40, HQ 80, S 100, S2 100"),
+    ],
+)
+def test_12_two_heads_and_the_cap(
+    settings: dict[str, Any], starts: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("koord.core.queue.ends.EXPECTED_AT_LEAST", 60 * MINUTE)
+    blocks = {name: "x" if name in "abcd" else "y" for name in "abcdefgh"}
+    play = play_on("abcdefgh", blocks=blocks, **settings)
+    for quota, least in (("p", 24), ("q", 24), ("v", 16)):
+        play.cluster.quotas(make_quota(quota, min={GPU: least}, max={GPU: 64}))
+    for node, end in {"c": 40, "d": 100, "e": 10, "f": 70, "g": 80, "h": 200}.items():
+        play.running(node.upper(), "1x8", node, end, limit=0)
+    made = play.play(
+        Job("HP", "3x8", 60, 0, limit=0, quota="p", gathers=BLOCK),
+        Job("HQ", "3x8", 30, 1, limit=0, quota="q", gathers=BLOCK),
+        Job("S", "1x8", 60, 5, limit=0, quota="v"),
+        Job("S2", "1x8", 60, 6, limit=0, quota="v"),
+    )
+    assert made == starts
+
+
+def test_a_new_process_goes_on_with_what_statuses_say_of_heads() -> None:
+    head = Job("H", "2x8", 20, 0)
+    for since, is_reserved in ((20, True), (5, False)):
+        play = play_on("ab", protect_after=20).running("R", "1x8", "a", 90, limit=0)
+        memory = QueueMemory(NOW - since * MINUTE, NOW - MINUTE, 77)
+        play.cluster.pod_groups(replace(head.group().build(), queued=memory))
+        waiting = [pod.created(float(NOW - 30 * MINUTE)) for pod in head.pods()]
+        play.cluster.pods(*waiting, *Job("S", "1x8", 200, 3, limit=0).pods())
+        play.cluster.step(float(NOW))
+        assert isinstance(play.cluster.reasons().get("S-0"), WouldDelay) == is_reserved
+
+
+def test_no_status_makes_a_head_older_than_its_unit() -> None:
+    play = play_on("ab", protect_after=20).running("R", "1x8", "a", 90, limit=0)
+    head = Job("H", "2x8", 20, 0)
+    memory = QueueMemory(NOW - 999 * MINUTE, NOW - 999 * MINUTE, -5)
+    play.cluster.pod_groups(replace(head.group().build(), queued=memory))
+    play.cluster.pods(*head.pods(), *Job("S", "1x8", 200, 3, limit=0).pods())
+    assert play.cluster.step(float(NOW)) == ["S-0"]

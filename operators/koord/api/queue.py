@@ -71,6 +71,8 @@ class QueueSpec(Model):
     """How long reserved room may be idle in all."""
     hold_cool_down: _Time | None = None
     """For how long nothing is reserved for a unit after that."""
+    prefer_wait: _Time | None = None
+    """How long a unit that could preempt waits instead, if room becomes free by itself."""
 
 
 class FullQueueSpec(QueueSpec):
@@ -88,8 +90,6 @@ class FullQueueSpec(QueueSpec):
     """After how long a unit waits with `maxWaitPriority`."""
     max_wait_priority: Annotated[int, Field(ge=-(2**31), le=2**31 - 1, strict=True)] | None = None
     """A priority that orders turns; it never gives the right to evict."""
-    prefer_wait: _Time | None = None
-    """How long a unit that could preempt waits instead, if room becomes free by itself."""
 
 
 TIMES: Final = frozenset(

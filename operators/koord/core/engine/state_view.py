@@ -9,7 +9,7 @@ from typing import Protocol, TypeVar
 
 from koord.core.engine.node_table import NodeTable
 from koord.core.model.changes import Feed
-from koord.core.model.gangs import GangKey, GangSpec
+from koord.core.model.gangs import GangKey, GangSpec, ObservedPodGroup
 from koord.core.model.pods import Pod
 
 P = TypeVar("P")
@@ -28,6 +28,9 @@ class GangView(Protocol):
 
     def spec(self, key: GangKey) -> GangSpec | None:
         """Return the settings of a gang; None for one without any."""
+
+    def pod_group(self, key: GangKey) -> ObservedPodGroup | None:
+        """Return the PodGroup of a gang, unless it is a native one."""
 
     def members(self, key: GangKey) -> Mapping[str, Pod]:
         """Return all members by uid, terminated and terminating ones included."""

@@ -45,6 +45,7 @@ from koord.core.model.reason_class import ReasonClass
 from koord.core.model.reasons import Reason
 from koord.core.model.text import format_time, named
 from koord.core.plugins.nominations import Nomination
+from koord.core.queue.plugin import Queues
 from koord.isolation import Isolation
 
 _MOST_AHEAD: Final = 32
@@ -437,6 +438,7 @@ class PreemptionSearch:
             and self._pauses.until(unit.key) <= now
             and bool(unit.required)
             and len(blocked.pods) == len(unit.pods)
+            and not self.state.plugin(Queues).starts_soon(unit)
         )
 
     def _drop_stale(self, now: float) -> None:

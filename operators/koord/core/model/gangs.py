@@ -6,7 +6,7 @@ Source of the rules: Koordinator's coscheduling (PodGroup, gang annotations, gan
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property, lru_cache
 from typing import Final, NamedTuple, TypeAlias
@@ -457,6 +457,15 @@ RunRecord: TypeAlias = tuple[BondRecord, ...]
 
 
 @dataclass(frozen=True, slots=True)
+class QueueMemory:
+    """What a status remembers of a group that was the first of its queue: for a new process."""
+
+    head_since: int
+    reserved_since: int | None = None
+    idle_seconds: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class ObservedPodGroup:
     """A PodGroup object: its settings, and what of its status outlives a restart.
 
@@ -483,3 +492,4 @@ class ObservedPodGroup:
     """What happened to it, oldest first."""
     runs: RunRecord = ()
     """What its status remembers of members, also of those that are gone."""
+    queued: QueueMemory | None = field(default=None, compare=False)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from koord.core.engine.cycle import Cycle, Place
+from koord.core.model.gangs import QueueMemory
 from koord.core.model.plan import Placement, Unit, UnitKey, Unplaced
 from koord.core.model.reasons import Reason
 from koord.core.model.run_terms import BackfillConsent
@@ -35,6 +36,9 @@ class QueueKnowledge(Protocol):
 
     def has_started(self, unit: Unit) -> bool:
         """Whether some of a unit runs already: it is completed, whatever turns there are."""
+
+    def memory_of(self, unit: Unit) -> QueueMemory | None:
+        """Return what an earlier process has left of a unit that was first, if this one is new."""
 
     def path_of(self, queue: str) -> Collection[str]:
         """Return a queue and all quotas above."""
@@ -287,10 +291,13 @@ class CycleTurns:
             return reason
         if not isinstance(reason, BehindHead):
             self.room.note_refused(job, self._binding)
+        restored = self._restore_head(unit)
         before = len(self.round.refusing)
         self.room.set_limits((), self.room.now, self.room.now)
         reserved = self._reserved_of(unit.key)
         self.round.note_refusal(waiting, job, self._binding)
+        if restored is not None and self._reserved_of(unit.key) is not None:
+            self.heads.protections[unit.key].since = restored
         self.has_changed |= reserved != self._reserved_of(unit.key)
         self.heads.blocked[unit.key] = unit
         refusing = self.round.refusing[before:]
@@ -298,6 +305,17 @@ class CycleTurns:
             last = self._reserved_of(refusing[-1])
             return reason if last is None else self._make_delay(last)
         return reason
+
+    def _restore_head(self, unit: Unit) -> int | None:
+        """Protect a unit as an earlier process did; return since when it had room reserved."""
+        memory = self._queues.memory_of(unit)
+        if memory is None or unit.key in self.heads.protections:
+            return None
+        # Whatever a status says: no unit was first before it was there.
+        since = min(max(memory.head_since, int(unit.since)), self.room.now)
+        self.heads.protections[unit.key] = HeadProtection(since, idle_time=memory.idle_seconds)
+        reserved = memory.reserved_since
+        return None if reserved is None else min(max(reserved, since), self.room.now)
 
     def _note_start(self, unit: Unit, placement: Placement) -> None:
         self._remember()

@@ -97,7 +97,30 @@ class PlannedRoom:
             if running.expected < FOREVER
         ]
         kept = {} if held is None else held.places
-        return self._search(job, reserved, sorted(runs, key=_end_of), kept)
+        start = self._search(job, reserved, sorted(runs, key=_end_of), kept)
+        if held is None or (start is not None and self.ready(start) >= self.ready(held)):
+            return start
+        # What is ready is not given up for what is only expected.
+        return self._hold_again(job, reserved, held, runs) or start
+
+    def _hold_again(
+        self,
+        job: UnitAsk,
+        reserved: Sequence[Reserved],
+        held: Reserved,
+        runs: Sequence[EndingPod],
+    ) -> PlannedStart | None:
+        """Return what is held already, if it will do once all that can end there has ended."""
+        row_of = self._cycle.table.row_of
+        rows = {row_of[node] for node in held.places if node in row_of}
+        if len(rows) < len(held.places):
+            return None
+        ended = [running for running in runs if running.row in rows]
+        with self._at(ended), self.beside(reserved, self.now, FOREVER):
+            start = self._try(self.units[job.key], self._mask_of(sorted(rows)))
+        if start is None:
+            return None
+        return replace(start, job=job, start=self.now, end=FOREVER, is_open=True)
 
     def is_possible(self, reserved: Reserved, beside: Sequence[Reserved]) -> bool:
         if reserved.start < self.now:

@@ -6,7 +6,7 @@ A leaf quota is a queue; its settings are inherited.
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from typing_extensions import override
 
@@ -23,6 +23,7 @@ from koord.core.engine.plugin import (
     Session,
 )
 from koord.core.engine.state_view import StateView
+from koord.core.model.gangs import QueueMemory
 from koord.core.model.plan import Placement, Plan, Unit, UnitKey, Unplaced
 from koord.core.model.pods import Pod, PodShape
 from koord.core.model.reasons import Reason
@@ -42,7 +43,7 @@ from koord.core.queue.reasons import (
     WouldDelay,
 )
 from koord.core.queue.reserved_limits import PlannedStart
-from koord.core.queue.run_time import RunTime, hints_of
+from koord.core.queue.run_time import Knowledge, RunTime, hints_of
 from koord.core.queue.settings import QueueSettings, settle
 from koord.core.queue.turns import (
     OPEN,
@@ -55,6 +56,13 @@ from koord.core.queue.turns import (
 from koord.core.quota.model import QuotaSpec
 from koord.core.quota.plugin import Quotas
 
+if TYPE_CHECKING:
+    from koord.core.model.changes import Feed
+
+PLAN_AGAIN_SECONDS: Final = 10
+"""Room is not reserved anew more often than that as nodes become free."""
+RESTORE_SECONDS: Final = 60
+"""For so long a new process takes over what statuses say of heads: they are not newer than it."""
 _MOST_LEVELS: Final = 64
 RESERVED_FOR_HEADS: Final = Cause(
     "ReservedForEarlierUnit",
@@ -84,6 +92,12 @@ class Queues(Plugin):
         self._started: StartedUnits | None = None
         self._heads = BlockedHeads()
         self._heads_at = self._due_at = 0.0
+        self._feed: Feed | None = None
+        self._has_moved = False
+        """Whether nodes have more room than when room was reserved, or are gone."""
+        self._plan_again_at = 0.0
+        self._began: float | None = None
+        """When it was decided first."""
         self._due: set[UnitKey] = set()
         self._delayed: set[UnitKey] = set()
         """Units that were refused for reserved room."""
@@ -106,8 +120,12 @@ class Queues(Plugin):
             self._settings = {}
             self._note_limits()
         if not self.is_limiting:
-            self._started = None
+            self._started = self._feed = None
             return
+        if self._feed is None:
+            self._feed = self.view.feed()
+        changes = self._feed.drain()
+        self._has_moved |= bool(self._heads.protections and (changes.freed or changes.removed))
         if self._started is None:
             self._started = StartedUnits(self.view, self.queue_of)
         self._started.update()
@@ -153,6 +171,19 @@ class Queues(Plugin):
         competition = Competition(cycle, lambda unit: self.queue_of(unit.pods[0]))
         return tuple(make_turns(cycle.pending(), competition, _is_held, self._find_head))
 
+    def starts_soon(self, unit: Unit) -> bool:
+        """Whether a unit has room reserved for a time so near that nobody is evicted for it.
+
+        Only by limits that are enforced: whoever is merely expected to end may go on.
+        """
+        protection = self._heads.protections.get(unit.key)
+        reserved = None if protection is None else protection.reserved
+        if reserved is None or reserved.is_open:
+            return False
+        settings = self.settings_of(self.queue_of_unit(unit))
+        is_certain = settings.backfill_on == Knowledge.DECLARED
+        return is_certain and reserved.start <= self.view.now + settings.prefer_wait
+
     def has_started(self, unit: Unit) -> bool:
         """Whether some of a unit runs already: it is completed, whatever turns there are."""
         return has_started(unit, self.view)
@@ -165,12 +196,22 @@ class Queues(Plugin):
         """Return how long a waiting unit runs."""
         return self.limits.run_time_of(unit)
 
+    def memory_of(self, unit: Unit) -> QueueMemory | None:
+        """Return what an earlier process has left of a unit that was first, if this one is new."""
+        if self._began is None or self.view.now > self._began + RESTORE_SECONDS:
+            return None
+        groups = (self.view.gangs.pod_group(demand.gang) for demand in unit.demands if demand.gang)
+        memories = [group.queued for group in groups if group is not None and group.queued]
+        return min(memories, key=lambda memory: memory.head_since, default=None)
+
     def is_known(self, queue: str, running: EndingPod) -> bool:
         """Whether what is known of the end of a pod counts as its end, for a queue."""
         return running.level.is_at_least(self.settings_of(queue).backfill_on)
 
     def make_turns(self, cycle: Cycle) -> CycleTurns:
         """Return the turns of a cycle."""
+        if self._began is None and cycle.is_deciding:
+            self._began = cycle.now
         ends = Ends(self.view, self.limits, int(cycle.now))
         competition = Competition(cycle, self.queue_of_unit)
         room = PlannedRoom(cycle, ends, competition, self.is_known)
@@ -208,6 +249,9 @@ class Queues(Plugin):
         """Return whose turn has to be decided again now: of time alone, or as others moved."""
         now = self.view.now
         due = {key for key, at in self._dues() if at <= now} | self._due
+        if self._has_moved and now >= self._plan_again_at:
+            due |= self._heads.protections.keys()
+            self._has_moved, self._plan_again_at = False, now + PLAN_AGAIN_SECONDS
         self._due, self._due_at = set(), now
         return due
 
@@ -216,6 +260,8 @@ class Queues(Plugin):
         dues = [at for _, at in self._dues()]
         if self._due:
             dues.append(self.view.now)
+        if self._has_moved:
+            dues.append(self._plan_again_at)
         return min(dues, default=None)
 
     def _dues(self) -> Iterator[tuple[UnitKey, float]]:

@@ -20,7 +20,13 @@ from koord.api.gang import (
     parse_pod_group_settings,
 )
 from koord.api.keys import gang as keys
-from koord.api.podgroup import GroupRun, PodGroupSpec, PodGroupStatus
+from koord.api.podgroup import (
+    GroupQueue,
+    GroupRun,
+    PodGroupSpec,
+    PodGroupStatus,
+    QueueReservation,
+)
 from koord.api.resource import Condition
 from koord.api.shape import Shape
 from koord.caches import EXPANSION, MIB, BoundedCache, size_of
@@ -45,6 +51,7 @@ from koord.core.model.gangs import (
     ObservedPodGroup,
     OnBindFailure,
     OnMemberFailure,
+    QueueMemory,
     SubGroup,
     SubGroupTree,
 )
@@ -201,8 +208,10 @@ _STATUS: Final = Shape(
     only={
         PodGroupStatus: (
             "phase", "occupied_by", "schedule_start_time", "scheduled", "running", "attempts",
-            "conditions", "history", "runs",
+            "conditions", "history", "runs", "queue",
         ),
+        GroupQueue: ("head_since", "reservation"),
+        QueueReservation: ("since", "idle_held_seconds"),
         Condition: ("type", "status", "reason"),
     },
 )  # fmt: skip
@@ -253,6 +262,7 @@ class PodGroupTranslator(SeenStatuses):
             is_settled=is_settled(
                 spec.min_member, (status.scheduled or 0, status.running or 0), waited
             ),
+            queued=_read_queue(status.queue),
             runs=tuple(_make_record(run) for run in (status.runs or ())[:MAX_RECORDED]),
             history=tuple(
                 sorted(
@@ -274,6 +284,16 @@ def _make_record(run: GroupRun) -> BondRecord:
         for sub_group in (run.sub_groups or ())[:MAX_SUB_GROUPS]
     )
     return BondRecord(Bond(run.controller, run.start, run.size), run.succeeded, named)
+
+
+def _read_queue(queue: GroupQueue | None) -> QueueMemory | None:
+    since = None if queue is None else _seconds(queue.head_since)
+    if queue is None or since is None:
+        return None
+    reservation = queue.reservation
+    if reservation is None or (reserved := _seconds(reservation.since)) is None:
+        return QueueMemory(int(since))
+    return QueueMemory(int(since), int(reserved), max(0, reservation.idle_held_seconds))
 
 
 def _seconds(time: datetime | None) -> float | None:
