@@ -94,7 +94,7 @@ def test_explain_has_the_turn_and_what_it_waits_for(run) -> None:
     assert done.exit_code == 0
     assert "Turn: Position 2 of 3 in koord" in done.stdout
     assert "Expected to start at 12:10 UTC (estimated)" in done.stdout
-    assert "Before it: default/two." in done.stdout
+    assert "Before it: default/two, which is complete since 1970" in done.stdout
     assert run("queue", "explain", "pod/never").exit_code == 2
     assert "does not wait" in run("queue", "explain", "pod/short").stderr
 
@@ -102,6 +102,25 @@ def test_explain_has_the_turn_and_what_it_waits_for(run) -> None:
 def test_without_reserved_room_there_are_no_reservations(run) -> None:
     assert json.loads(run("queue", "reservations", "-o", "json").stdout) == {"reservations": []}
     assert "No room is reserved" in run("queue", "reservations").stdout
+
+
+def test_usage_is_by_namespace(run) -> None:
+    done = run("queue", "usage", "koordinator-default-quota", "-o", "json")
+    assert json.loads(done.stdout)["users"] == [
+        {"user": "default", "started": 2, "gpus": 16, "waiting": 3, "gpusWaiting": 33}
+    ]
+    assert "default" in run("queue", "usage", "koordinator-default-quota").stdout
+    assert run("queue", "usage", "koordinator-default-quotas").exit_code == 2
+
+
+def test_simulate_plays_with_other_settings(run) -> None:
+    done = run("queue", "simulate", "--policy", "Strict", "-o", "json")
+    shown = {entry["names"][0]: entry for entry in json.loads(done.stdout)["waiting"]}
+    one = shown["default/one"]
+    assert one["expectedStart"] == "2026-01-01T12:10:00Z"
+    assert one["simulatedStart"] is None, "nobody passes the gang that never starts"
+    assert "SIMULATED" in run("queue", "simulate", "--depth", "4").stdout
+    assert run("queue", "simulate").exit_code == 2
 
 
 JOB = f"""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from koord.answers.standing import Lookout, QueueStanding, make_standings
+from koord.core.engine.planner import plan
 from koord.core.engine.scoring import Scoring
 from koord.core.engine.state import ClusterState
 from koord.core.model.plan import Unit
@@ -53,6 +54,16 @@ class Look:
             return "" if spec is None else spec.tree_id
 
         return choose_first(self.units, tree_of, most)
+
+
+def decide_turns(look: Look) -> None:
+    """Have room reserved for those whose turn it is, as the operators do: on a state of our own."""
+    cycle = look.state.open_cycle(lambda: look.units, is_deciding=True)
+    outcome = plan(cycle, look.units, look.scoring)
+    turns = cycle.find_session(QueueTurnSession)
+    if turns is not None:
+        look.queues.note_plan(turns, outcome)
+    cycle.close()
 
 
 def view_standings(look: Look, *, foresees: bool = True) -> dict[str, QueueStanding]:

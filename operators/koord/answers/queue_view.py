@@ -11,7 +11,7 @@ from typing import Any
 
 from koord.answers.encoding import encode
 from koord.answers.gpus import count_gpus
-from koord.answers.outlook import Look, view_standings
+from koord.answers.outlook import Look, decide_turns, view_standings
 from koord.answers.reason_context import ContextFinder
 from koord.answers.standing import QueueStanding
 from koord.core.engine.planner import plan
@@ -77,6 +77,8 @@ def view_queue(
     queue = Queue()
     queue.absorb(state.everything(), state)
     units = queue.pending()
+    if is_over is not None:
+        decide_turns(Look(state, units, scoring=scoring))
     outcome = plan(state.open_cycle(lambda: units), units, scoring)
     contexts, by_key = ContextFinder(state, reclaim), {unit.key: unit for unit in units}
     reasons: dict[str, Reason] = {

@@ -5,7 +5,7 @@ Not imported for ``--help``.
 
 import asyncio
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import typer
@@ -14,18 +14,27 @@ from rich.text import Text
 
 from koord.answers.encoding import encode
 from koord.answers.queue_explain import QueueExplanation
+from koord.answers.queue_trial import TriedStart, try_queue_settings
+from koord.answers.queue_usage import QueueUsage, view_queue_usage
 from koord.answers.queue_view import QueueEntry
 from koord.answers.reading import Reading, Target, TargetKind, TargetNotFoundError
 from koord.answers.standing import QueueStanding, tell_time
 from koord.answers.waiting import find_waiting
-from koord.cli.cluster import read_cluster, read_without_target, refuse_without_pods
+from koord.cli.cluster import (
+    read_cluster,
+    read_without_target,
+    refuse_gaps,
+    refuse_without_pods,
+)
 from koord.cli.common import ExitCode, Output, fail
 from koord.cli.connection import open_client
 from koord.cli.find_target import find_target
 from koord.cli.output import count_of, make_table, print_in
 from koord.cli.queue_view import make_time_limit
-from koord.core.model.text import format_age, named
+from koord.core.model.text import format_age, named, suggest
 from koord.core.queue.turns import StartReservation
+from koord.domains.placement import NODES, PODS
+from koord.domains.quota import QUOTAS
 from koord.kube.errors import KubeError
 
 
@@ -94,7 +103,7 @@ def _draw_explanation(explanation: QueueExplanation) -> Iterator[RenderableType]
         return
     yield Text(f"Turn: {standing.text()}")
     if explanation.before is not None:
-        yield Text(f"Before it: {named(explanation.before.names, 2)}.")
+        yield Text(f"Before it: {named(explanation.before.names, 2)}, {explanation.why_before}.")
     if standing.reservation is not None:
         held = format_age(standing.reservation.idle_seconds)
         yield Text(f"Price: its room was idle, and refused to others, for {held} so far.")
@@ -157,5 +166,83 @@ def _draw_reservations(
             format_age(now - reservation.since),
             format_age(reservation.idle_seconds),
             f"{count_of(len(reservation.nodes), 'node')}: {named(sorted(reservation.nodes))}",
+        )
+    yield table
+
+
+def show_trial(
+    values: Mapping[str, object], namespace: str, kubeconfig: str, context: str, output: Output
+) -> None:
+    reading, target = read_without_target(kubeconfig, context, namespace)
+    refuse_gaps(reading, NODES, PODS)
+    starts = [
+        start
+        for start in try_queue_settings(reading, target, values, make_time_limit)
+        if not namespace or namespace in start.entry.namespaces
+    ]
+    now = reading.state.now
+    print_in(
+        output,
+        document=lambda: {"settings": dict(values), "waiting": encode(starts)},
+        names=lambda: (f"{start.entry.kind}/{start.entry.names[0]}" for start in starts),
+        text=lambda: _draw_trial(starts, now),
+    )
+
+
+def _draw_trial(starts: Sequence[TriedStart], now: float) -> Iterator[RenderableType]:
+    if not starts:
+        yield "Nothing waits."
+        return
+    table = make_table("UNIT", "START", "SIMULATED", "LATER", right=("LATER",), padding=2)
+    for start in starts:
+        later = "" if start.seconds is None else _tell_later(start.seconds)
+        table.add_row(
+            f"{start.entry.kind}/{named(start.entry.names, 2)}",
+            "" if start.now is None else tell_time(now, start.now),
+            "" if start.then is None else tell_time(now, start.then),
+            later,
+        )
+    yield table
+    yield "An empty time is not known, by the ends of what runs."
+
+
+def _tell_later(seconds: int) -> str:
+    return format_age(seconds) if seconds >= 0 else f"-{format_age(-seconds)}"
+
+
+def show_usage(name: str, kubeconfig: str, context: str, output: Output) -> None:
+    reading, _ = read_without_target(kubeconfig, context)
+    refuse_gaps(reading, QUOTAS)
+    usage = view_queue_usage(reading.state, name)
+    if usage is None:
+        names = reading.state.quotas.catalog.registry.specs
+        fail(f"there is no quota {name}{suggest(name, names)}", ExitCode.USAGE)
+    print_in(
+        output,
+        document=lambda: encode(usage),
+        names=lambda: (user.user for user in usage.users),
+        text=lambda: _draw_usage(usage),
+    )
+
+
+def _draw_usage(usage: QueueUsage) -> Iterator[RenderableType]:
+    limits = ", ".join(
+        f"{setting} {limit}" for setting, limit in usage.limits.items() if limit is not None
+    )
+    yield Text(f"{usage.queue}: {usage.policy}{f', {limits}' if limits else ''}")
+    if not usage.users:
+        yield "Nobody uses it."
+        return
+    table = make_table(
+        "USER", "STARTED", "GPUS", "WAITING", "ASK", right=("STARTED", "GPUS", "WAITING", "ASK"),
+        padding=2,
+    )  # fmt: skip
+    for user in usage.users:
+        table.add_row(
+            user.user,
+            str(user.started),
+            str(user.gpus),
+            str(user.waiting),
+            count_of(user.gpus_waiting, "GPU"),
         )
     yield table

@@ -4,6 +4,7 @@ What they do is imported when they run, as for ``queries``.
 """
 # ruff: noqa: PLC0415 - for the reason above
 
+from enum import StrEnum
 from typing import Annotated, TypeAlias
 
 import typer
@@ -17,6 +18,15 @@ queue = typer.Typer(
     invoke_without_command=True,
     help="Show what waits, in the order in which it is planned.",
 )
+
+
+class QueuePolicy(StrEnum):
+    """Who may start while an earlier unit waits for room."""
+
+    STRICT = "Strict"
+    BEST_EFFORT = "BestEffort"
+    BACKFILL = "Backfill"
+
 
 UnitName: TypeAlias = Annotated[
     str,
@@ -124,6 +134,58 @@ def queue_eta(
     from koord.cli.queue_eta import show_eta
 
     show_eta(file, namespace, kubeconfig, context, output)
+
+
+@queue.command("simulate")
+def queue_simulate(  # noqa: PLR0917 - typer calls it, by name
+    policy: Annotated[
+        QueuePolicy | None, typer.Option("--policy", help="Who may pass the first that waits.")
+    ] = None,
+    depth: Annotated[
+        int | None,
+        typer.Option("--depth", min=1, max=16, help="For how many units of a queue to reserve."),
+    ] = None,
+    namespace: Namespace = "",
+    output: Form = Output.TEXT,
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
+) -> None:
+    """Play what waits forward with other settings of all queues. Nothing is changed.
+
+    For example:
+
+      koord queue simulate --policy Strict
+
+      koord queue simulate --policy Backfill --depth 4 -o json
+    """
+    from koord.cli.queue_answers import show_trial
+
+    values: dict[str, object] = {} if policy is None else {"policy": policy.value}
+    if depth is not None:
+        values["reserve_depth"] = depth
+    if not values:
+        raise typer.BadParameter("give --policy, --depth, or both", param_hint="--policy")
+    show_trial(values, namespace, kubeconfig, context, output)
+
+
+@queue.command("usage")
+def queue_usage(
+    name: Annotated[
+        str, typer.Argument(metavar="QUEUE", help="Name of a leaf quota.", show_default=False)
+    ],
+    output: Form = Output.TEXT,
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
+) -> None:
+    """Show who uses a queue, and who waits in it: by namespace.
+
+    For example:
+
+      koord queue usage team-a
+    """
+    from koord.cli.queue_answers import show_usage
+
+    show_usage(name, kubeconfig, context, output)
 
 
 @queue.command("hold")

@@ -102,6 +102,8 @@ class Queues(Plugin):
         self._delayed: set[UnitKey] = set()
         """Units that were refused for reserved room."""
         self._is_compat = is_compat
+        self._tried: Mapping[str, Any] = {}
+        """Settings that all queues follow, for a question."""
         self.is_limiting = False
 
     @override
@@ -138,11 +140,16 @@ class Queues(Plugin):
         """Return what is in effect for a queue."""
         settings = self._settings.get(queue)
         if settings is None:
-            path = [spec.queue for spec in self._specs_from_root(queue)]
+            path = [*(spec.queue for spec in self._specs_from_root(queue)), self._tried]
             settings = self._settings[queue] = settle(
                 self._options.values, path, compat=self._is_compat
             )
         return settings
+
+    def try_settings(self, values: Mapping[str, Any]) -> None:
+        """Have all queues follow these settings, whatever their quotas say: for a question."""
+        self._tried, self._settings, self._heads = values, {}, BlockedHeads()
+        self._note_limits()
 
     def path_of(self, queue: str) -> Collection[str]:
         """Return a queue and all quotas above."""
@@ -302,7 +309,8 @@ class Queues(Plugin):
 
     def _note_limits(self) -> None:
         specs = self.view.plugin(Quotas).cache.catalog.registry.specs
-        self.is_limiting = bool(self._options.values) or any(spec.queue for spec in specs.values())
+        is_set = bool(self._options.values or self._tried)
+        self.is_limiting = is_set or any(spec.queue for spec in specs.values())
 
 
 class HoldSession(Admitting):
