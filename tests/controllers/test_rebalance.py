@@ -116,6 +116,8 @@ async def test_it_orders_a_job_for_each_move_and_once() -> None:
     body = make_job(job)
     assert body["spec"]["podRef"]["name"] == "web-0"
     assert body["spec"]["mode"] == "ReservationFirst"
+    assert body["spec"]["ttl"] == "600s"
+    assert make_job(job, 90)["spec"]["ttl"] == "90s"
     annotations = body["metadata"]["annotations"]
     assert annotations["operators.koordinator.sh/target-node"] == "n1"
     assert annotations["koordinator.sh/evict-reason"] == (

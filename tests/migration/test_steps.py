@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from koord.core.migration.memory import count_returns, find_left_nodes, find_recently_moved
 from koord.core.migration.model import (
     JobMode,
     JobPhase,
@@ -27,8 +28,6 @@ from koord.core.migration.steps import (
     SetStatus,
     Step,
     Wait,
-    find_left_nodes,
-    find_recently_moved,
     next_step,
 )
 
@@ -209,6 +208,27 @@ def test_what_was_moved_is_remembered() -> None:
         assert find_left_nodes([job], other, 1040.0, OURS) == set()
     assert isinstance(step(job, now=1700.0), Wait)
     assert step(job, now=1030.0 + 1800.0) is Act.FORGET
+
+
+def test_each_return_to_a_node_is_remembered_twice_as_long_and_moves_at_once_are_no_returns() -> (
+    None
+):
+    def moved(uid: str, at: float, created: float, node: str = "n1") -> MigrationJob:
+        gone = {JobStep.EVICTION: StepCondition(is_true=True, changed=at)}
+        status = replace(DONE.status, conditions=gone)
+        origin = MoveOrigin(node, "web", pod_created=created)
+        return replace(DONE, uid=uid, status=status, origin=origin)
+
+    first, beside = moved("a", 1000.0, 500.0), moved("b", 1001.0, 500.0)
+    back, again = moved("c", 2000.0, 1500.0), moved("d", 4000.0, 3000.0)
+    elsewhere = moved("e", 4000.0, 3000.0, "n2")
+    jobs = [again, back, first, beside, elsewhere]
+    assert count_returns(jobs) == {"a": 0, "b": 0, "c": 1, "d": 2, "e": 0}
+    assert find_left_nodes(jobs, first.workload, 4000.0 + 4 * 1800.0 - 1, OURS) == {"n1"}
+    assert find_left_nodes(jobs, first.workload, 4000.0 + 4 * 1800.0, OURS) == set()
+    assert find_left_nodes([first], first.workload, 1000.0 + 1800.0, OURS) == set()
+    assert isinstance(step(again, now=4000.0 + 1800.0, returns=2), Wait)
+    assert step(again, now=4000.0 + 4 * 1800.0, returns=2) is Act.FORGET
 
 
 JOBS = (JOB, RUNNING, CREATED, SCHEDULED, EVICTING, EVICTED, BOUND, DONE)

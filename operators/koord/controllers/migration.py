@@ -23,6 +23,7 @@ from koord.core.migration.arbitration import (
     Answer,
     Verdict,
 )
+from koord.core.migration.memory import count_returns, find_left_nodes
 from koord.core.migration.model import (
     EvictPolicy,
     JobPhase,
@@ -38,7 +39,6 @@ from koord.core.migration.steps import (
     SeenCluster,
     SetStatus,
     Wait,
-    find_left_nodes,
     forgotten_at,
     next_step,
 )
@@ -169,7 +169,14 @@ class MigrationPolicy:
             failed_group=_find_failed(job, group),
             is_user_ready=await self._is_user_ready(job),
             is_asked=await self._is_asked(job),
+            returns=self._count_returns(job),
         )
+
+    def _count_returns(self, job: MigrationJob) -> int:
+        if job.status.evicted_at is None:
+            return 0
+        jobs = self.state.plugin(Migrations).jobs.values()
+        return count_returns(other for other in jobs if other.workload == job.workload)[job.uid]
 
     async def _is_user_ready(self, job: MigrationJob) -> bool | None:
         """Whether the pod that took the place is ready; None if it has gone, or none did."""

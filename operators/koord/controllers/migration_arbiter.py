@@ -21,6 +21,7 @@ from koord.core.migration.arbitration import (
     Verdict,
     arbitrate,
 )
+from koord.core.migration.memory import find_recently_moved
 from koord.core.migration.model import (
     MigrationJob,
     MovedPod,
@@ -29,7 +30,6 @@ from koord.core.migration.model import (
 )
 from koord.core.migration.plugin import Migrations
 from koord.core.migration.rate import wait_until
-from koord.core.migration.steps import find_recently_moved
 from koord.core.migration.workload import Workload, limit_of
 from koord.core.model.pods import Handling, OwnerReference, Pod
 from koord.isolation import Isolation
@@ -221,7 +221,9 @@ class MigrationArbiter:
             return
         uid = job.pod.uid if pod is None else pod.uid
         origin = (
-            MoveOrigin() if pod is None else MoveOrigin(pod.node, candidate.workload_uid, pod.gang)
+            MoveOrigin()
+            if pod is None
+            else MoveOrigin(pod.node, candidate.workload_uid, pod.gang, pod.created)
         )
         await self.policy.api.admit(job, uid, origin)
         reference = PodReference(job.pod.namespace, job.pod.name, uid)

@@ -130,6 +130,8 @@ class MigrationSettings(Section):
     """Jobs are judged, and none starts."""
     default_job_mode: JobMode = JobMode.RESERVATION_FIRST
     """For jobs without `mode`."""
+    default_job_ttl: Seconds = Field(default=600.0, gt=0, alias="defaultJobTTL")
+    """The `ttl` of jobs that policies order; those of users without one have no limit."""
     scheduler_names: Annotated[frozenset[str], Field(max_length=64)] = frozenset(
         {"koord-scheduler"}
     )

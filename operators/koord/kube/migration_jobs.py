@@ -19,7 +19,7 @@ from koord.kube.errors import Conflict
 from koord.kube.wire import WireObjectMeta
 
 _JOBS: Final = f"/apis/{PodMigrationJob.names.api_version}/{PodMigrationJob.names.plural}"
-_TTL: Final = "10m"
+DEFAULT_TTL: Final = 600.0
 _OVER: Final = frozenset({"Succeeded", "Failed", "Aborted"})
 
 
@@ -95,10 +95,11 @@ class OrderedMoves:
 
 
 class MigrationOrders:
-    """Reads and creates jobs. Raises KubeError."""
+    """Reads and creates jobs, which fail after ``ttl`` seconds. Raises KubeError."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, ttl: float = DEFAULT_TTL) -> None:
         self._client = client
+        self._ttl = ttl
 
     async def list(self, creator: str = "") -> OrderedMoves:
         """Return the pods that have a job, and how many jobs of a creator are not over."""
@@ -111,13 +112,13 @@ class MigrationOrders:
     async def create(self, order: MoveOrder) -> bool:
         """Create a job; return whether there was none for the pod."""
         try:
-            await self._client.post(_JOBS, make_job(order))
+            await self._client.post(_JOBS, make_job(order, self._ttl))
         except Conflict:
             return False
         return True
 
 
-def make_job(order: MoveOrder) -> dict[str, Any]:
+def make_job(order: MoveOrder, ttl: float = DEFAULT_TTL) -> dict[str, Any]:
     annotations = {
         keys.EVICT_REASON: order.reason,
         keys.EVICT_TRIGGER: order.trigger,
@@ -135,7 +136,7 @@ def make_job(order: MoveOrder) -> dict[str, Any]:
         "kind": names.kind,
         "metadata": metadata,
         "spec": {
-            "ttl": _TTL,
+            "ttl": f"{ttl:.0f}s",
             "mode": "ReservationFirst" if order.reserves_first else "EvictDirectly",
             "podRef": {
                 "apiVersion": "v1",

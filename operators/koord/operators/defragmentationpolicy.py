@@ -26,21 +26,20 @@ def start(parts: "Parts") -> None:
     seen = parts.reader.translator(DEFRAG_POLICIES)
     author = parts.make_author(OPERATOR, seen, lambda meta: str(meta["name"]), ref_of_defrag_policy)
     preemption = parts.settings.of(PreemptionSettings)
+    migration = parts.settings.of(MigrationSettings)
     policies = DefragmentationPolicies(
         parts.reader.state,
         author,
         seen.status_of,
         Evictor(parts.client, time.time),
-        MigrationOrders(parts.client),
+        MigrationOrders(parts.client, migration.default_job_ttl),
         Clock(),
         lambda: parts.reader.take_snapshot().build,
         DefragOptions(
             preemption.min_runtime,
             preemption.max_per_day,
             scoring=parts.settings.make_scoring(),
-            migration=parts.settings.of(MigrationSettings).make_options(
-                compat=parts.reader.state.gangs.compat
-            ),
+            migration=migration.make_options(compat=parts.reader.state.gangs.compat),
         ),
     )
     parts.handle(author, parts.keep_status(policies, author))

@@ -29,20 +29,19 @@ def start(parts: "Parts") -> None:
     author = parts.make_author(
         OPERATOR, seen, lambda meta: str(meta["name"]), ref_of_rebalance_policy
     )
+    migration = parts.settings.of(MigrationSettings)
     policies = RebalancePolicies(
         parts.reader.state,
         author,
         seen.status_of,
         Evictor(parts.client, time.time),
-        MigrationOrders(parts.client),
+        MigrationOrders(parts.client, migration.default_job_ttl),
         Clock(),
         RebalanceOptions(
             parts.settings.make_scoring(),
             parts.settings.of(PreemptionSettings).min_runtime,
             _find_limits_of_placement(parts),
-            parts.settings.of(MigrationSettings).make_options(
-                compat=parts.reader.state.gangs.compat
-            ),
+            migration.make_options(compat=parts.reader.state.gangs.compat),
         ),
     )
     parts.handle(author, parts.keep_status(policies, author))

@@ -115,6 +115,8 @@ class MoveOrigin:
     workload: str = ""
     """The uid of what makes the pod and its like."""
     gang: str = ""
+    pod_created: float = 0.0
+    """When the pod was; 0: that was not recorded."""
 
 
 @dataclass(frozen=True, slots=True)

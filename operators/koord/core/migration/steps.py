@@ -9,11 +9,12 @@ that has gone is known to have been evicted. And the place is given up only afte
 the pod is no longer to be evicted, and while nobody is about to evict it.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum, auto
 from typing import Final, TypeAlias
 
+from koord.core.migration.memory import remembered_until
 from koord.core.migration.model import (
     MINUTE,
     JobMode,
@@ -78,6 +79,8 @@ class SeenCluster:
     failed_group: str = ""
     is_user_ready: bool | None = None
     is_asked: bool = False
+    returns: int = 0
+    """How often the workload had come back to the node that the pod leaves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,13 +113,12 @@ Step: TypeAlias = Wait | SetStatus | Act
 _StepRule: TypeAlias = Callable[[MigrationJob, SeenCluster, MigrationOptions], Step | None]
 
 
-def forgotten_at(job: MigrationJob, options: MigrationOptions) -> float:
+def forgotten_at(job: MigrationJob, options: MigrationOptions, returns: int = 0) -> float:
     """Return when a job is deleted; one that has moved a pod only once that is not remembered."""
     after = FORGOTTEN_AFTER if not job.ttl else job.ttl + _AFTER_TTL
-    moved = job.status.evicted_at
-    if options.compat or moved is None:
-        return job.created + after
-    return max(job.created + after, moved + options.memory)
+    is_remembered = not options.compat
+    remembered = remembered_until(job, returns, options) if is_remembered else 0.0
+    return max(job.created + after, remembered)
 
 
 def next_step(job: MigrationJob, seen: SeenCluster, options: MigrationOptions) -> Step:
@@ -128,7 +130,7 @@ def next_step(job: MigrationJob, seen: SeenCluster, options: MigrationOptions) -
 
 
 def _forget(job: MigrationJob, seen: SeenCluster, options: MigrationOptions) -> Step | None:
-    if seen.now < forgotten_at(job, options):
+    if seen.now < forgotten_at(job, options, seen.returns):
         return None
     return Act.RELEASE if _holds_own(seen) else Act.FORGET
 
@@ -155,7 +157,7 @@ def _end(job: MigrationJob, seen: SeenCluster, options: MigrationOptions) -> Ste
         return Act.RELEASE
     if seen.is_asked and not is_done and not options.compat:
         return Act.UNASK
-    return Wait(max(forgotten_at(job, options) - seen.now, POLL_SECONDS))
+    return Wait(max(forgotten_at(job, options, seen.returns) - seen.now, POLL_SECONDS))
 
 
 def _pause(job: MigrationJob, seen: SeenCluster, _: MigrationOptions) -> Step | None:
@@ -319,33 +321,3 @@ def _await_user(job: MigrationJob, seen: SeenCluster) -> Step:
     if place.phase is PlacePhase.EXPIRED:
         return SetStatus(status.fail(JobReason.RESERVATION_EXPIRED, f"it is over: {place.text}"))
     return Wait()
-
-
-def find_recently_moved(
-    jobs: Iterable[MigrationJob], pod: str, now: float, options: MigrationOptions
-) -> MigrationJob | None:
-    """Return the job that moved a pod (uid) to where it is, if that is remembered."""
-    return next(
-        (
-            job
-            for job in jobs
-            if job.status.pod is not None
-            and job.status.pod.uid == pod
-            and (job.status.evicted_at or 0.0) + options.memory > now
-        ),
-        None,
-    )
-
-
-def find_left_nodes(
-    jobs: Iterable[MigrationJob], workload: str, now: float, options: MigrationOptions
-) -> frozenset[str]:
-    """Return the nodes that pods of a workload (its key) were moved from, if that is remembered."""
-    return frozenset(
-        job.origin.node
-        for job in jobs
-        if workload
-        and job.workload == workload
-        and job.origin.node
-        and (job.status.evicted_at or float("-inf")) + options.memory > now
-    )

@@ -64,6 +64,7 @@ class _WireMoveOrigin(Struct):
     node: str = ""
     workload: str = ""
     gang: str = ""
+    created: float = 0.0
 
 
 _origin_decoder: Final = msgspec.json.Decoder(_WireMoveOrigin)
@@ -126,11 +127,12 @@ def _read_origin(annotations: Mapping[str, str]) -> MoveOrigin:
         read = _origin_decoder.decode(text) if text else _WireMoveOrigin()
     except MALFORMED:
         return MoveOrigin()
-    return MoveOrigin(read.node, read.workload, read.gang)
+    return MoveOrigin(read.node, read.workload, read.gang, read.created)
 
 
 def write_origin(origin: MoveOrigin) -> str:
-    return msgspec.json.encode(_WireMoveOrigin(origin.node, origin.workload, origin.gang)).decode()
+    wire = _WireMoveOrigin(origin.node, origin.workload, origin.gang, origin.pod_created)
+    return msgspec.json.encode(wire).decode()
 
 
 def _read_status(raw: bytes) -> JobStatus:
