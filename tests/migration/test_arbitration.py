@@ -105,6 +105,30 @@ def test_a_job_whose_pod_is_not_there_fails_and_starts_nothing() -> None:
     assert verdicts["job-web-1"].answer is Answer.START
 
 
+def test_more_jobs_of_a_node_than_may_move_at_once_are_moved_one_after_the_other() -> None:
+    """koordinator 1150: jobs that waited counted as moving, and none ever started."""
+    pods = [make_pod(f"p{at}", owner=f"w{at}") for at in range(10)]
+    done: list[MovedPod] = []
+    for _ in range(5):
+        waiting = [candidate(pod) for pod in pods if pod not in done]
+        begun = [name for name, answer in answers(waiting) if answer is Answer.START]
+        assert len(begun) == 2
+        moving = [pod for pod in pods if pod.name in begun]
+        others = [candidate(pod) for pod in pods if pod not in done and pod not in moving]
+        active = tuple(map(started, moving))
+        assert all(answer is Answer.WAIT for _, answer in answers(others, active))
+        done += moving
+    assert len(done) == 10
+
+
+def test_what_forbids_a_move_is_told_with_the_numbers_that_were_written() -> None:
+    """koordinator 2699: 100 % of one replica was told as none."""
+    all_of_one = MigrationOptions(most_per_workload="100%", most_unavailable="100%")
+    (verdict,) = arbitrate([candidate(make_pod("only"), 1)], (), all_of_one).values()
+    assert verdict.text.startswith("rule 11 (ExpectedReplicas): web has 1 replicas")
+    assert "of which 1 may be moved and 1 be away at once" in verdict.text
+
+
 def test_what_a_job_has_begun_is_finished_first_and_its_pods_are_moved_together() -> None:
     kinds = {"a": "Job", "b": "Job"}
     pods = [
