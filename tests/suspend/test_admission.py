@@ -13,8 +13,8 @@ from koord.answers.why import make_answer
 from koord.api.keys import operators
 from koord.core.eviction.protection import Protection, find_lasting_protection, spares_gang
 from koord.core.model.constraints import PodLabels
-from koord.core.suspend import plugin
 from koord.core.suspend.lines import MOST_IN_LINE
+from koord.core.suspend.owned_pods import INDEX_LABEL
 
 GPU = "nvidia.com/gpu"
 
@@ -149,7 +149,7 @@ def test_two_pods_of_one_index_take_room_once() -> None:
     jobs.submit(make_job("train", 2))
     jobs.start()
     jobs.see("train")
-    index = PodLabels("default", {plugin.INDEX_LABEL: "0"})
+    index = PodLabels("default", {INDEX_LABEL: "0"})
     for of in range(2):
         jobs.cluster.pods(*jobs.pods_of("train", 1, of=of, profile=index))
     jobs.cluster.pods(make_pod("other").gpu(1).created(0))
@@ -275,3 +275,36 @@ def test_explain_knows_a_waiting_job_by_its_name() -> None:
     assert foreign.reason is not None
     assert foreign.reason.code == "JobNotPlannable"
     assert find_queued_job(state, "other", "train") is None
+
+
+@pytest.mark.parametrize("policy", ["Strict", "Backfill", "BestEffort"])
+def test_room_of_a_resumed_job_is_not_reserved_for_a_head_that_waits(policy: str) -> None:
+    jobs = make_job_cluster(gpus=8)
+    queue = {"policy": policy, "protect_after": 0}
+    jobs.cluster.quotas(make_quota("team", max={GPU: 99, "cpu": 99}, queue=queue))
+    quota = {"quota.scheduling.koordinator.sh/name": "team"}
+    jobs.submit(make_job("train", 4, labels=quota))
+    assert jobs.start() == ["default/job/train"]
+    jobs.see("train")
+    head = [make_pod(f"head-{at}").gpu(4).quota("team").created(0) for at in range(2)]
+    for pod in head:
+        jobs.cluster.pods(pod.annotation_gang("default/head", 2))
+    assert jobs.tick() == []
+    jobs.wait(10)
+    assert jobs.tick() == []
+    jobs.cluster.pods(*jobs.pods_of("train", 4, quota="team"))
+    assert len(jobs.tick()) == 4
+
+
+def test_suspended_jobs_wait_for_their_turn_like_others() -> None:
+    jobs = make_job_cluster(gpus=8)
+    queue = {"policy": "Strict", "protect_after": 0}
+    jobs.cluster.quotas(make_quota("team", max={GPU: 99, "cpu": 99}, queue=queue))
+    quota = {"quota.scheduling.koordinator.sh/name": "team"}
+    jobs.cluster.pods(make_pod("runs").gpu(4).quota("team").running("n0"))
+    jobs.submit(make_job("head", 2, gpus=4, labels=quota))
+    assert jobs.start() == []
+    jobs.submit(make_job("later", 1, labels=quota, created=9))
+    assert jobs.start() == []
+    jobs.cluster.delete_pods("runs")
+    assert jobs.start() == ["default/job/head"]

@@ -94,12 +94,13 @@ def test_job_without_pods_is_suspended_again_and_waits_longer_each_time() -> Non
         record = json.loads(annotations(jobs)[operators.ADMISSION_FAILURES])
         assert record == {"count": failures, "at": jobs.now}
         assert (jobs.held, jobs.waiting) == ([], [])
-        pause = pause_after(failures, "uid-train")
+        pause = max(pause_after(failures, key) for key in ("uid-train", "default"))
         assert 0.9 <= pause / (60 * 2 ** (failures - 1)) <= 1.1
         jobs.wait(pause - 1)
         assert jobs.start() == []
         watch.look()
-        assert "is tried again at" in watch.writer.texts[-1]
+        says = watch.writer.texts[-1]
+        assert "is tried again at" in says or "tried one by one" in says
         jobs.wait(1)
         assert jobs.start() == ["default/job/train"]
         jobs.see("train")
@@ -185,3 +186,64 @@ def test_condition_says_why_a_job_waits() -> None:
     watch.look("foreign")
     assert watch.writer.texts[-1].startswith("it stays suspended")
     jobs.cluster.pods(make_pod("x"))
+
+
+def holding(jobs: JobCluster) -> int:
+    return len({pod.gang.key for pod in jobs.cluster.state.pods.values() if pod.node and pod.gang})
+
+
+def test_jobs_that_never_make_pods_hold_less_and_less_however_many_there_are() -> None:
+    """A quota of pods that is used up, say: for two hours nobody else's room is held much."""
+    jobs = make_job_cluster(gpus=8)
+    watch = Watch(jobs)
+    names = [f"job-{at}" for at in range(30)]
+    jobs.submit(*(make_job(name, 1, created=at) for at, name in enumerate(names)))
+    held = []
+    for _ in range(720):
+        jobs.start()
+        for name in names:
+            jobs.see(name)
+            if jobs.job(name)["spec"]["suspend"] is False:
+                watch.look(name)
+        held.append(holding(jobs))
+        jobs.wait(10)
+    assert held[0] == 8, "nothing is known of him yet"
+    assert max(held[12:]) <= 1
+    assert sum(held[12:]) * 10 <= 60 * 9, "seconds times GPUs"
+
+
+def test_a_start_lets_all_jobs_of_a_namespace_be_planned_again() -> None:
+    jobs = make_job_cluster(gpus=8)
+    watch = Watch(jobs)
+    jobs.submit(make_job("broken", 1), *(make_job(f"job-{at}", 1, created=9) for at in range(3)))
+    jobs.job("broken")
+    assert len(jobs.start()) == 4
+    for name in ("broken", "job-0", "job-1", "job-2"):
+        jobs.see(name)
+    jobs.wait(60)
+    for name in ("broken", "job-0", "job-1", "job-2"):
+        watch.look(name)
+    jobs.submit(make_job("good", 1, created=1))
+    assert jobs.start() == []
+    watch.look("good")
+    assert watch.writer.texts[-1].startswith("4 times in a row no pods came")
+    jobs.wait(pause_after(4, "default"))
+    (started,) = jobs.start()
+    name = started.rpartition("/")[2]
+    jobs.see(name)
+    jobs.cluster.pods(*jobs.pods_of(name, 1))
+    jobs.tick()
+    watch.look(name)
+    assert len(jobs.start()) == 4
+
+
+def test_owner_who_takes_his_job_back_has_held_room_in_vain() -> None:
+    jobs = make_job_cluster(gpus=8)
+    jobs.submit(make_job("first", 8), make_job("second", 8, created=9))
+    assert jobs.start() == ["default/job/first"]
+    jobs.see("first")
+    jobs.job("first")["spec"]["suspend"] = True
+    jobs.see("first")
+    assert jobs.start() == []
+    jobs.wait(pause_after(1, "default"))
+    assert len(jobs.start()) == 1

@@ -55,14 +55,17 @@ class Lines:
             del self._lines[line]
         return line
 
-    def choose(self, line: Line) -> list[str]:
-        """Return the Jobs of a line that are to be planned, in order."""
-        lines = sorted(other for other in self._lines if other[0] == line[0])
+    def of(self, namespace: str) -> list[Line]:
+        """Return the lines of a namespace that are planned."""
+        return sorted(line for line in self._lines if line[0] == namespace)[:MOST_LINES]
+
+    def choose(self, line: Line, most: int) -> list[str]:
+        """Return the Jobs of a line that are to be planned, in order: so many at most."""
         chosen: list[str] = []
         count = 0
-        for order in self._lines.get(line, ()) if line in lines[:MOST_LINES] else ():
+        for order in self._lines.get(line, ()) if line in self.of(line[0]) else ():
             count += order[4]
-            if chosen and count > MOST_IN_LINE:
+            if len(chosen) == most or (chosen and count > MOST_IN_LINE):
                 break
             chosen.append(order[3])
         return chosen

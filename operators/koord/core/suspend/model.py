@@ -70,6 +70,12 @@ class VainStarts:
         return self.at + pause_after(self.count, key)
 
 
+def count_failure(before: VainStarts | None, now: float) -> VainStarts:
+    """Return the failures with one more."""
+    count = 0 if before is None else before.count
+    return VainStarts(min(count + 1, MOST_FAILURES), now)
+
+
 def pause_after(failures: int, key: str) -> float:
     """Return how long a Job waits after so many failures: doubling, differently for each Job."""
     count = min(failures, MOST_FAILURES)
@@ -142,10 +148,6 @@ class QueuedJob:
         held = 0.0 if self.held is None else self.held.until
         failed = 0.0 if self.failures is None else self.failures.until(self.uid)
         return max(held, failed)
-
-    def next_failure(self, now: float) -> VainStarts:
-        before = 0 if self.failures is None else self.failures.count
-        return VainStarts(min(before + 1, MOST_FAILURES), now)
 
 
 def find_problem(sets: Iterable[MemberSet]) -> str:

@@ -30,7 +30,15 @@ from koord.core.suspend.model import (
     QueuedJob,
     places_left,
 )
-from koord.core.suspend.reasons import BehindJobs, JobBackoff, JobNotPlannable, RoomHeld
+from koord.core.suspend.owned_pods import OwnedPods, is_double
+from koord.core.suspend.probation import Probation
+from koord.core.suspend.reasons import (
+    BehindJobs,
+    JobBackoff,
+    JobNotPlannable,
+    NamespaceBackoff,
+    RoomHeld,
+)
 from koord.core.suspend.session import NAME, HandOverSession
 from koord.core.suspend.stand_ins import job_of, make_stand_ins
 from koord.core.suspend.writes import resume, write_held
@@ -39,7 +47,6 @@ MODE: Final = "operators.koordinator.sh/admission"
 """Annotation of a Job, or label of a namespace: what keeps its pods until they have room."""
 _SURE_SECONDS: Final = 10.0
 """Whoever looks on for so long before the end of a minute has seen which pods came in it."""
-INDEX_LABEL: Final = "batch.kubernetes.io/job-completion-index"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,15 +88,14 @@ class JobAdmissions(Plugin):
         self._stand_ins: dict[str, dict[str, Pod]] = {}
         """Job -> its stand-ins as they were made, by uid."""
         self._declared: dict[str, tuple[object, ...]] = {}
-        self._pods: dict[str, set[str]] = {}
-        """Owner -> uids of its pods."""
-        self._owner_of: dict[str, str] = {}
+        self._pods = OwnedPods()
         self._holding: set[str] = set()
         """Jobs that were resumed, and whose minute is not over."""
         self._landed: dict[str, dict[str, str]] = {}
         """Job with held room -> its pods that have come, and their nodes."""
         self._pausing: dict[str, float] = {}
         self._starting: dict[str, _Start] = {}
+        self._probation = Probation(self._is_held_in)
         self._has_news = False
         self._changed: set[str] = set()
 
@@ -98,40 +104,41 @@ class JobAdmissions(Plugin):
     def upsert(self, job: QueuedJob) -> None:
         """Apply a Job as it is now."""
         self._changed.add(job.uid)
+        before = self.jobs.get(job.uid)
         self.jobs[job.uid] = job
         self._labels.setdefault(job.namespace, self._label_of(job.namespace))
         if job.is_suspended:
             self._landed.pop(job.uid, None)
         self._settle(job)
+        if before is not None and self.was_resumed(before):
+            if self.is_waiting(job):
+                self._probation.fail(job.namespace, self.view.now)  # whoever has suspended it
+            elif job.held is None:
+                self._probation.succeed(job.namespace)
 
     def remove(self, job: QueuedJob) -> None:
         """Apply that a Job is gone."""
         self._changed.add(job.uid)
         if job.uid not in self.jobs:
             return
+        is_vain = job.uid in self._holding and not self.landed(self.jobs[job.uid])
         self._leave_line(job.uid)
         del self.jobs[job.uid]
         self._drop(job.uid, self._stand_ins.get(job.uid, ()))
         self._holding.discard(job.uid)
+        if is_vain:
+            self._probation.fail(job.namespace, self.view.now)
         for kept in (self._landed, self._pausing, self._starting):
             kept.pop(job.uid, None)
 
     @override
     def observe(self, before: Pod | None, pod: Pod) -> None:
-        owner = next((owner for owner in pod.owners if owner.is_controller), None)
-        if owner is None or before is not None:
-            return
-        self._owner_of[pod.uid] = owner.uid
-        self._pods.setdefault(owner.uid, set()).add(pod.uid)
+        if before is None:
+            self._pods.add(pod)
 
     @override
     def forget(self, uid: str) -> None:
-        owner = self._owner_of.pop(uid, None)
-        pods = self._pods.get(owner or "")
-        if owner is not None and pods is not None:
-            pods.discard(uid)
-            if not pods:
-                del self._pods[owner]
+        self._pods.remove(uid)
 
     @override
     def advance(self, now: float) -> Collection[str]:
@@ -143,6 +150,8 @@ class JobAdmissions(Plugin):
                 for job in [job for job in self.jobs.values() if job.namespace == namespace]:
                     self._changed.add(job.uid)
                     self._settle(job)
+        for namespace in self._probation.take_changed(now):
+            self._refresh_namespace(namespace)
         due = [uid for uid, until in self._pausing.items() if until <= now]
         changed = {*due, *self._holding}
         changed |= {uid for uid in self._declared if self._is_declared_otherwise(uid)}
@@ -157,8 +166,9 @@ class JobAdmissions(Plugin):
         if self._has_news:
             return self.view.now
         held = (self.jobs[uid].held for uid in self._holding)
-        ends = [room.until for room in held if room is not None]
-        return min((*self._pausing.values(), *ends), default=None)
+        dues = [room.until for room in held if room is not None]
+        dues += self._probation.dues(self.view.now)
+        return min((*self._pausing.values(), *dues), default=None)
 
     # --- what others ask -------------------------------------------------------------------------
 
@@ -205,12 +215,15 @@ class JobAdmissions(Plugin):
         if job.uid in self._pausing:
             count = 0 if job.failures is None else job.failures.count
             return JobBackoff(count, self._pausing[job.uid])
+        vain = self._probation.of(job.namespace)
+        if vain is not None and job.uid not in self._stand_ins:
+            return NamespaceBackoff(job.namespace, vain.count, vain.until(job.namespace))
         return None if job.uid in self._stand_ins else BehindJobs()
 
     def stand_ins_of(self, uid: str) -> list[Pod]:
         """Return the stand-ins of a Job as they are planned, in order."""
-        pods = self.view.pods
-        return [pods[made] for made in self._stand_ins.get(uid, ()) if made in pods]
+        made, pods = self._stand_ins.get(uid, ()), self.view.pods
+        return [pods[stand_in] for stand_in in made if stand_in in pods]
 
     def landed(self, job: QueuedJob) -> int:
         """Return how many pods of a Job that was resumed have come to nodes since."""
@@ -223,7 +236,7 @@ class JobAdmissions(Plugin):
     @override
     def has_turn(self, pod: Pod) -> bool:
         """Whether a pod is one of those for which a Job has had its turn."""
-        return self._owner_of.get(pod.uid, "") in self._holding
+        return self._pods.owner_of(pod) in self._holding
 
     def choose(self, pod: Pod, taken: Collection[str]) -> Pod | None:
         """Return the stand-in whose room a pod takes, of those that are not taken; None: none.
@@ -232,8 +245,9 @@ class JobAdmissions(Plugin):
         """
         if not self.has_turn(pod) or pod.handling is Handling.STAND_IN:
             return None
-        uid = self._owner_of[pod.uid]
-        if self._is_double(pod, uid):
+        uid = self._pods.owner_of(pod)
+        siblings = map(self.view.pods.get, self._pods.of(uid))
+        if is_double(pod, (other for other in siblings if other is not None)):
             return None
         left = [made for made in self.stand_ins_of(uid) if made.uid not in taken and made.node]
         return next((made for made in left if made.shape == pod.shape), left[0] if left else None)
@@ -254,7 +268,7 @@ class JobAdmissions(Plugin):
             for assignment in placement.assignments:
                 taken = session.taken.get(assignment.pod.uid)
                 if taken is not None:
-                    self._drop(self._owner_of[assignment.pod.uid], (taken,))
+                    self._drop(self._pods.owner_of(assignment.pod), (taken,))
                 elif assignment.pod.handling is Handling.STAND_IN:
                     uid = job_of(assignment.pod)
                     starts.setdefault(uid, []).append(assignment)
@@ -283,6 +297,7 @@ class JobAdmissions(Plugin):
             self._place(job)
         elif job.not_before > self.view.now:
             self._pausing[job.uid] = job.not_before
+            self._holding.discard(job.uid)
             self._leave_line(job.uid)
             self._drop(job.uid, list(self._stand_ins.get(job.uid, ())))
         else:
@@ -346,7 +361,7 @@ class JobAdmissions(Plugin):
 
     def _refresh_line(self, line: Line) -> None:
         """Make the stand-ins of the first Jobs of a line, and take away those of others."""
-        chosen = self._lines.choose(line)
+        chosen = self._lines.choose(line, self._probation.most_of(line[0], self.view.now))
         before = self._lines.plan(line, {uid: self.jobs[uid].gang for uid in chosen})
         for uid in before - set(chosen):
             if uid in self._lines:
@@ -355,6 +370,13 @@ class JobAdmissions(Plugin):
         for uid in chosen:
             if uid not in self._declared:
                 self._declare(self.jobs[uid])
+
+    def _is_held_in(self, namespace: str) -> bool:
+        return any(self.jobs[uid].namespace == namespace for uid in self._holding)
+
+    def _refresh_namespace(self, namespace: str) -> None:
+        for line in self._lines.of(namespace):
+            self._refresh_line(line)
 
     def _waiting_of(self, uid: str) -> list[str]:
         """Return the stand-ins of a Job that have no node: what is being written is let be."""
@@ -449,7 +471,7 @@ class JobAdmissions(Plugin):
         """Return the pods of this run that have come to nodes, with those that are gone again."""
         since = 0.0 if job.held is None else job.held.at - HOLD_SECONDS / 2
         landed, pods = self._landed.setdefault(job.uid, {}), self.view.pods
-        for uid in self._pods.get(job.uid, ()):
+        for uid in self._pods.of(job.uid):
             pod = pods.get(uid)
             is_of_this_run = pod is not None and (pod.is_alive or pod.created >= since)
             if pod is not None and pod.node and is_of_this_run and not pod.is_terminating:
@@ -457,16 +479,3 @@ class JobAdmissions(Plugin):
             elif pod is not None and not pod.node:
                 landed.pop(uid, None)  # its binding has failed
         return landed
-
-    def _is_double(self, pod: Pod, owner: str) -> bool:
-        index = pod.profile.labels.get(INDEX_LABEL)
-        if index is None:
-            return False
-        siblings = (self.view.pods.get(uid) for uid in self._pods.get(owner, ()) if uid != pod.uid)
-        return any(
-            other is not None
-            and other.profile.labels.get(INDEX_LABEL) == index
-            and other.is_alive
-            and (other.node or (other.created, other.uid) < (pod.created, pod.uid))
-            for other in siblings
-        )

@@ -47,6 +47,31 @@ class JobBackoff(Reason):
 
 
 @dataclass(frozen=True, slots=True)
+class NamespaceBackoff(Reason):
+    """Room was held in vain for Jobs of its namespace, which are tried one by one for a while."""
+
+    code: ClassVar = "NamespaceBackoff"
+    reason_class: ClassVar = ReasonClass.MISCONFIGURED
+    way_out: ClassVar = "see in the events of the Jobs why their controller could not create pods"
+    says: ClassVar = (
+        "{_times} in a row no pods came to the room held for Jobs of namespace {namespace}; "
+        "they are tried one by one, the next one from {_when} on"
+    )
+    advises: ClassVar = ("See with kubectl describe jobs why their pods are not created.",)
+    namespace: str
+    failures: int
+    until: float
+
+    @property
+    def _times(self) -> str:
+        return plural(self.failures, "time")
+
+    @property
+    def _when(self) -> str:
+        return format_time(self.until)
+
+
+@dataclass(frozen=True, slots=True)
 class BehindJobs(Reason):
     """As many pods of Jobs of its namespace and quota that are before it are planned as may be."""
 

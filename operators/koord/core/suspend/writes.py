@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from koord.core.model.plan import Assignment, ObjectWrite
-from koord.core.suspend.model import HeldRoom, QueuedJob
+from koord.core.suspend.model import HeldRoom, QueuedJob, count_failure
 
 HELD: Final = "operators.koordinator.sh/held-room"
 """Job annotation (result), JSON: since when and where room is held for its pods."""
@@ -26,7 +26,7 @@ def settle(job: QueuedJob) -> ObjectWrite:
 
 def suspend_again(job: QueuedJob, now: float) -> ObjectWrite:
     """Return the write that suspends a Job that was resumed in vain, and counts that."""
-    failures = job.next_failure(now)
+    failures = count_failure(job.failures, now)
     text = json.dumps({"count": failures.count, "at": int(now)}, separators=(",", ":"))
     patch = {job.field: True, at(HELD): None, at(HELD_SIGNATURE): None, at(FAILURES): text}
     return ObjectWrite(job.path, patch, {**as_seen(job), job.field: False})
