@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 _BUILD: Final = Path("build/bench")
 _OURS: Final = QueueSettings()
 _GREEDY: Final = replace(_OURS, policy=Policy.BEST_EFFORT)
+_DEPTH: Final = 150
+"""How many of a quota are looked at in a round: without it a line that only grows costs hours."""
 _SHORTEST_COUNTED: Final = 600
 """Of the slowdown: jobs of seconds would say nothing else."""
 
@@ -127,6 +129,7 @@ def play(contender: Contender, trace: Trace) -> tuple[Watched, float]:
         lambda _: contender.settings,
         make_offers=contender.make_offers(),
         decay=contender.decay,
+        depth=_DEPTH,
     )
     units: Iterable[TraceUnit] = trace.units
     if not contender.knows_limits:
@@ -264,6 +267,7 @@ def run(options: argparse.Namespace) -> list[Row]:
                 }
                 rows.append(Row(contender.name, load, limited, figures))
                 print(_line(rows[-1]), flush=True)
+                _write(rows, options.plot)
     return rows
 
 
@@ -309,12 +313,14 @@ def main() -> None:
     parser.add_argument("--only", default="", help="contenders whose name contains it")
     parser.add_argument("--plot", type=Path, default=_BUILD / "queue-policies.svg")
     options = parser.parse_args()
-    rows = run(options)
-    print(render(rows))
+    print(render(run(options)))
+
+
+def _write(rows: Sequence[Row], plot: Path) -> None:
     _BUILD.mkdir(parents=True, exist_ok=True)
     text = json.dumps([vars(row) for row in rows], indent=1)
     (_BUILD / "queue-policies.json").write_text(text, encoding="utf-8")
-    options.plot.write_text(draw([(row.name, row.figures) for row in rows]), encoding="utf-8")
+    plot.write_text(draw([(row.name, row.figures) for row in rows]), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -64,6 +64,8 @@ class CountedRoom:
         self._choices: dict[_Shape, list[_Domain]] = {}
         """Where a shape may be placed when nothing runs."""
         self._names: dict[_Shape, frozenset[str]] = {}
+        self._largest: dict[_Shape, int] = {}
+        """How many pods of a shape fit there, in one domain."""
         self._too_large: set[tuple[int, int, str, bool, str | None]] = set()
         """What does not fit now, whatever is reserved; until something ends or changes."""
 
@@ -75,6 +77,7 @@ class CountedRoom:
         self._profile.clear()
         self._choices.clear()
         self._names.clear()
+        self._largest.clear()
         self._too_large.clear()
 
     def set_quota(self, name: str, limit: QuotaLimit) -> None:
@@ -174,10 +177,16 @@ class CountedRoom:
         )
 
     def fits_ever(self, job: UnitAsk) -> bool:
-        return job.total <= self.quotas[job.quota].max and any(
-            sum(node.amount // job.amount for node in nodes) >= job.pods
-            for _, nodes in self.domains(job)
-        )
+        shape = (job.amount, job.gathers, job.pool)
+        if shape not in self._largest:
+            self._largest[shape] = max(
+                (
+                    sum(node.amount // job.amount for node in nodes)
+                    for _, nodes in self.domains(job)
+                ),
+                default=0,
+            )
+        return job.pods <= self._largest[shape] and job.total <= self.quotas[job.quota].max
 
     def competes(self, job: UnitAsk, other: UnitAsk) -> bool:
         return not self._nodes_of(job).isdisjoint(self._nodes_of(other))

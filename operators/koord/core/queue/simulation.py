@@ -4,7 +4,7 @@ For simulations of traces and for laws in tests; room is counted (``CountedRoom`
 given. Nothing here reads a clock or a file.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -19,6 +19,7 @@ from koord.core.queue.settings import QueueSettings
 from koord.core.queue.usage import LEAST_SECONDS, Decay
 
 RESOURCE: Final = "gpu"
+_NOTHING: Final = Fraction(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,8 @@ class SimulatedShares:
         self._charge(line, self._running[line].pop(unit.job.key))
 
     def of(self, queue: str, user: str) -> Fraction:
+        if self._decay is None:
+            return _NOTHING
         line = (queue, user)
         if line not in self._values:
             self._values[line] = Fraction(self._used(line), self._capacity)
@@ -120,6 +123,8 @@ class Simulation:
     """How the use of users counts in their turns; None: it does not."""
     grace: int | None = None
     """How long evicted units take to end; None: nobody is evicted for priority."""
+    depth: int | None = None
+    """How many units of a queue are looked at in a round: those that came first."""
     starts: dict[str, int] = field(default_factory=dict)
     """Unit -> when it started last."""
     history: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
@@ -220,8 +225,9 @@ class Simulation:
         return self.decide() if evicted or evicts else outcome.idle
 
     def _let_all_have_their_turns(self) -> TurnsOutcome:
-        jobs = {key: unit.job for key, unit in self.waiting.items()}
-        units = [self._waiting_of(unit) for unit in self.waiting.values()]
+        looked_at = list(self._looked_at())
+        jobs = {unit.job.key: unit.job for unit in looked_at}
+        units = [self._waiting_of(unit) for unit in looked_at]
         heads = self.heads.note(units, self.room.now)
         units = [
             replace(unit, head_since=heads[unit.key]) if unit.key in heads else unit
@@ -229,6 +235,16 @@ class Simulation:
         ]
         terms = OrderTerms(self.room.now, self._aging_of, self._shares)
         return self.turns.decide(self.make_offers(self.quotas_now(), units, terms), jobs)
+
+    def _looked_at(self) -> Iterator[TraceUnit]:
+        if self.depth is None:
+            yield from self.waiting.values()
+            return
+        counts: Counter[str] = Counter()
+        for unit in self.waiting.values():
+            counts[unit.job.quota] += 1
+            if counts[unit.job.quota] <= self.depth:
+                yield unit
 
     def _note_start(self, key: str) -> None:
         now = self.room.now
