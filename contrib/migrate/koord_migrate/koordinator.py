@@ -1,5 +1,6 @@
 """From Koordinator, which needs only our gate, and the way back."""
 
+import json
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -13,6 +14,7 @@ from koord_migrate.documents import (
     name_of,
     unshared,
 )
+from koord_migrate.queue_settings import BY_HAND, KOORD_QUEUE_LABEL, policy_of
 from koord_migrate.requested_settings import Say, read_keys
 from koord_migrate.table import KeyTranslation, Peer, rows_of_keys
 
@@ -36,6 +38,24 @@ def add_gates(original: Document) -> Document:
             if all(gate["name"] != operators.PLACEMENT_GATE for gate in gates):
                 gates.append({"name": operators.PLACEMENT_GATE})
     return original if document == original else document
+
+
+def add_policy(original: Document, say: Say) -> Document:
+    """Say in our words in which order the queue of a quota of Koordinator starts its units."""
+    metadata = original.get("metadata") or {}
+    text = (metadata.get("labels") or {}).get(KOORD_QUEUE_LABEL)
+    if text is None or operators.QUEUE in (metadata.get("annotations") or {}):
+        return original
+    try:
+        policy = policy_of(text)
+    except ValueError:
+        say(KOORD_QUEUE_LABEL, f"{text!r}: {BY_HAND}")
+        return original
+    document: Document = unshared(original)
+    annotations = document["metadata"].get("annotations") or {}
+    settings = {operators.QUEUE: json.dumps({"policy": policy})}
+    document["metadata"]["annotations"] = annotations | settings
+    return document
 
 
 def to_koordinator(documents: list[Document]) -> list[Rewritten]:

@@ -9,6 +9,7 @@ from koord.api.keys import operators, quota
 from koord.api.podgroup import SIGS_GROUP
 from koord.api.quantity import NANO_PER_UNIT, InvalidQuantityError, parse_quantity
 from koord.api.workloads import Document
+from koord_migrate.queue_settings import policy_of, stop_of
 from koord_migrate.requested_settings import UNKNOWN, Say, advice_of
 from koord_migrate.table import Action, rows_of
 
@@ -38,6 +39,8 @@ class QueueShare:
     lends: bool = True
     namespaces: list[str] = field(default_factory=lambda: ["*"])
     own_namespace: str = ""
+    settings: dict[str, str] = field(default_factory=dict)
+    """Of its queue."""
 
 
 def add(left: Amounts, right: Amounts) -> Amounts:
@@ -134,6 +137,15 @@ def _read_weight(share: QueueShare, weight: Any, _say: Say) -> None:
     share.weight = weight.get("weight") if isinstance(weight, dict) else weight
 
 
+def _read_strategy(share: QueueShare, strategy: Any, _say: Say) -> None:
+    share.settings["policy"] = policy_of(strategy)
+
+
+def _read_stop(share: QueueShare, stop: Any, _say: Say) -> None:
+    if text := stop_of(stop):
+        share.settings["stop"] = text
+
+
 _READERS: Final[Mapping[Action, Callable[[QueueShare, Any, Say], None]]] = {
     Action.MIN: lambda share, value, _: setattr(share, "minimum", _texts(value)),
     Action.MAX: lambda share, value, _: setattr(share, "maximum", _texts(value)),
@@ -142,6 +154,8 @@ _READERS: Final[Mapping[Action, Callable[[QueueShare, Any, Say], None]]] = {
     Action.FLAVORS: _read_flavors,
     Action.AMOUNTS: _read_kai,
     Action.WEIGHT: _read_weight,
+    Action.STRATEGY: _read_strategy,
+    Action.STOP: _read_stop,
 }
 
 
@@ -161,7 +175,7 @@ def read_share(document: Document, say: Say) -> QueueShare:
         elif row.action in _READERS:
             try:
                 _READERS[row.action](share, spec[key], say)
-            except (AttributeError, InvalidQuantityError, KeyError, TypeError) as error:
+            except (AttributeError, InvalidQuantityError, KeyError, TypeError, ValueError) as error:
                 say(f"spec.{key}", f"cannot be read: {error}; correct it, and migrate again")
     return share
 
@@ -177,6 +191,8 @@ def make_quota(share: QueueShare, *, is_parent: bool) -> Document:
         annotations[quota.NAMESPACES] = json.dumps([share.own_namespace])
     elif not is_parent and share.namespaces:
         annotations[operators.SHARED_WITH] = json.dumps(share.namespaces)
+    if share.settings:
+        annotations[operators.QUEUE] = json.dumps(share.settings, sort_keys=True)
     weights = _make_weights(share)
     if weights:
         annotations[quota.SHARED_WEIGHT] = json.dumps(weights)

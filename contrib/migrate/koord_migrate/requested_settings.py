@@ -10,6 +10,7 @@ from koord.api.json_text import load_json
 from koord.api.keys import gang, operators, quota
 from koord.api.networktopology import NODE_LAYER
 from koord.api.workloads import Document
+from koord_migrate.queue_settings import read_wait
 from koord_migrate.table import (
     FOREIGN_GATES,
     NONE,
@@ -58,6 +59,8 @@ class RequestedSettings:
     preemptible: str = ""
     gpu_fraction: float | None = None
     gpu_count: int = 1
+    wait: str = ""
+    """After how long nobody may overtake it."""
     peers: set[Peer] = field(default_factory=set)
     """Whose keys there were."""
 
@@ -148,6 +151,7 @@ SETTERS: Final[Mapping[Action, Callable[[RequestedSettings, Any], None]]] = {
     Action.MIN_SUB_GROUPS: _set("min_sub_groups", _number),
     Action.GPU_FRACTION: _set("gpu_fraction", float),
     Action.GPU_COUNT: _set("gpu_count", _number),
+    Action.WAIT: _set("wait", read_wait),
 }
 
 

@@ -1,5 +1,6 @@
 """Rewrites the documents of some files together: what one names may be defined in another."""
 
+import json
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from copy import deepcopy
@@ -20,8 +21,9 @@ from koord_migrate.documents import (
 )
 from koord_migrate.gang_size import size_of
 from koord_migrate.groups import POD_GROUPS, make_jobs, read_pod_group, read_volcano_job
-from koord_migrate.koordinator import add_gates
+from koord_migrate.koordinator import add_gates, add_policy
 from koord_migrate.leftovers import find_leftovers
+from koord_migrate.queue_settings import protect
 from koord_migrate.quotas import QueueShare, add, make_quota, read_share
 from koord_migrate.requested_settings import (
     UNKNOWN,
@@ -59,6 +61,7 @@ _LEFT_OUT: Final = {
     "AdmissionCheck.kueue.x-k8s.io": "nothing here",
     "HyperNode.topology.volcano.sh": "labels on the nodes, and a ClusterNetworkTopology",
 }
+_OWN_QUOTA: Final = "ElasticQuota.scheduling.sigs.k8s.io"
 _TEMPLATES_MISSING: Final = {"TrainJob", "LeaderWorkerSet"}
 
 
@@ -81,6 +84,8 @@ class Migration:
         self._queues: dict[tuple[str, str], str] = {}
         self._users: dict[str, list[str]] = {}
         self._shares: dict[str, QueueShare] = {}
+        self._waits: dict[str, list[str]] = {}
+        """Queue -> after how long nobody may overtake its jobs."""
         self._topologies: list[str] = []
         self._replace = self._table()
         self._added: set[str] = set()
@@ -108,11 +113,14 @@ class Migration:
             self._groups[_place(document, name)] = settings
         elif owner in _TOPOLOGIES:
             self._topologies.append(name)
+        whole = _read_job(document, owner)
         for template in find_templates(document):
-            gang = read_keys(
-                deepcopy(template.get("metadata") or {}), rows_of_keys(), lambda *_: None
-            ).gang
-            self._members.add(_place(document, gang))
+            keys = deepcopy(template.get("metadata") or {})
+            settings = read_keys(keys, rows_of_keys(), lambda *_: None)
+            self._members.add(_place(document, settings.gang))
+            whole.fill(settings)
+        if whole.wait:
+            self._waits.setdefault(whole.quota, []).append(whole.wait)
 
     def rewrite(self, document: Document) -> list[Document]:
         """Return what takes the place of a document: itself, if it concerns no other scheduler."""
@@ -145,6 +153,7 @@ class Migration:
             **dict.fromkeys(_TOPOLOGIES, self._rewrite_topology),
             **{f"PodGroup.{group}": self._rewrite_pod_group for group in POD_GROUPS},
             "Job.batch.volcano.sh": self._rewrite_volcano_job,
+            _OWN_QUOTA: lambda document, say: [add_policy(document, say)],
         }
 
     def _sayer(self, document: Document) -> Say:
@@ -169,6 +178,7 @@ class Migration:
 
     def _rewrite_pod_group(self, document: Document, say: Say) -> list[Document]:
         settings = read_pod_group(document, say)
+        self._tell_wait(settings, say)
         namespace, name = _place(document, document["metadata"]["name"])
         if settings.pod_part and (namespace, name) not in self._members:
             say("pods", f"none of {name} are in the files: they have to say {settings.pod_part}")
@@ -176,6 +186,7 @@ class Migration:
 
     def _rewrite_queue(self, document: Document, say: Say) -> list[Document]:
         share = read_share(document, say)
+        protect(share.settings, self._waits.get(share.name, ()))
         owner = owner_of(document)
         made = []
         if owner.startswith("ElasticQuota."):
@@ -243,6 +254,7 @@ class Migration:
         document = unshared(document)
         settings = read_volcano_job(document, say)
         settings.fill(read_keys(document["metadata"], rows_of_keys(), say))
+        self._tell_wait(settings, say)
         settings.gang = document["metadata"]["name"]
         made = self._add_pod_group(document, settings, settings.gang)
         for job in make_jobs(document, settings, say):
@@ -306,6 +318,7 @@ class Migration:
         members = self._name_gang(document, templates, whole, say)
         made: list[Document] = []
         self._resolve_queue(document, whole, say)
+        self._tell_wait(whole, say)
         for template, settings in zip(templates, settings_of_pods, strict=True):
             is_member = any(template is member for member in members)
             settings.gang = (settings.gang or whole.gang) if is_member else ""
@@ -370,6 +383,12 @@ class Migration:
         self._groups[place] = settings
         return [make_pod_group(place[1], place[0], settings)]
 
+    def _tell_wait(self, settings: RequestedSettings, say: Say) -> None:
+        """Say where a wait belongs of which the files do not have the queue."""
+        if settings.wait and settings.quota not in self._shares:
+            text = json.dumps({"protectAfter": settings.wait})
+            say("sla-waiting-time", f"of a queue here: {operators.QUEUE}: {text} on its quota")
+
     def _resolve_queue(self, document: Document, settings: RequestedSettings, say: Say) -> None:
         if Peer.KUEUE not in settings.peers or not settings.quota:
             return
@@ -381,6 +400,16 @@ class Migration:
                 settings.quota,
                 "its LocalQueue is in none of the files: the quota must have this name",
             )
+
+
+def _read_job(document: Document, owner: str) -> RequestedSettings:
+    """Return what an object says beside its templates."""
+    settings = read_keys(deepcopy(document.get("metadata") or {}), rows_of_keys(), lambda *_: None)
+    if owner == "Job.batch.volcano.sh":
+        settings.fill(read_volcano_job(document, lambda *_: None))
+    elif owner.partition(".")[2] in POD_GROUPS and owner.startswith("PodGroup."):
+        settings.fill(read_pod_group(document, lambda *_: None))
+    return settings
 
 
 def _survive_evictions(document: Document, say: Say) -> Document:

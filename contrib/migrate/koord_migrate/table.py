@@ -58,6 +58,9 @@ class Action(StrEnum):
     AMOUNTS = "amounts"
     NAMESPACES = "namespaces"
     CLUSTER_QUEUE = "cluster queue"
+    STRATEGY = "strategy"
+    STOP = "stop"
+    WAIT = "wait"
     DROP = "drop"
     """It has no meaning here; nothing is lost."""
     REPORT = "report"
@@ -82,6 +85,7 @@ _SUB_GROUPS: Final = "annotation `operators.koordinator.sh/sub-groups`"
 _SUB_GROUP: Final = "annotation `operators.koordinator.sh/sub-group`"
 NOT_NEEDED: Final = "internal to it"
 _MIN: Final = "`minMember` of the PodGroup"
+_QUEUE: Final = "annotation `operators.koordinator.sh/queue` of the quota"
 
 _PLUGINS: Final = Peer.SCHEDULER_PLUGINS
 _VOLCANO: Final = Peer.VOLCANO
@@ -97,7 +101,9 @@ _KOORDINATOR_ROWS: Final = (
     KeyTranslation(Peer.KOORDINATOR, "priority classes `koord-prod`, `koord-mid`, `koord-batch`, `koord-free`", "the same", Action.KEEP, "PriorityClasses of Koordinator's chart: keep them when you remove it"),
     KeyTranslation(Peer.KOORDINATOR, "schedulerName `koord-scheduler`", "the same", Action.KEEP, "pods of gangs get the gate `operators.koordinator.sh/placement`"),
     KeyTranslation(Peer.KOORDINATOR, "scheduling.x-k8s.io/suspend", "the same", Action.KEEP, "koord-queue may stay: it resumes jobs, whose gangs are then placed here"),
-    KeyTranslation(Peer.KOORDINATOR, "kinds Queue, QueueUnit of koord-queue", "the same", Action.KEEP, "reported, because nothing here reads them"),
+    KeyTranslation(Peer.KOORDINATOR, "koord-queue/queue-policy", f"`policy` in the {_QUEUE}", Action.KEEP, "label of a quota; `Priority` is BestEffort, `Block` is Strict; `Intelligent` by hand. What differs: [policies](queues.md#policies)"),
+    KeyTranslation(Peer.KOORDINATOR, "arguments `max-depth`, `threshold` of koord-queue", NONE, Action.REPORT, "all units of a queue have their turn"),
+    KeyTranslation(Peer.KOORDINATOR, "kinds Queue, QueueUnit of koord-queue", "the same", Action.KEEP, "reported, because nothing here reads them: what a Queue says of its policy belongs to the quota"),
 )
 
 _PLUGINS_ROWS: Final = (
@@ -141,7 +147,8 @@ _VOLCANO_ROWS: Final = (
     KeyTranslation(_VOLCANO, "volcano.sh/revocable-zone", NONE, Action.REPORT),
     KeyTranslation(_VOLCANO, "volcano.sh/enable-quota-burst", NONE, Action.REPORT),
     KeyTranslation(_VOLCANO, "volcano.sh/quota-burst-time", NONE, Action.REPORT),
-    KeyTranslation(_VOLCANO, "volcano.sh/sla-waiting-time", NONE, Action.REPORT, "nothing is promised by time"),
+    KeyTranslation(_VOLCANO, "volcano.sh/sla-waiting-time", f"`protectAfter` in the {_QUEUE}", Action.WAIT, "the shortest of its jobs, if the files have the queue: from then on room is reserved for the first of them"),
+    KeyTranslation(_VOLCANO, "sla-waiting-time", f"`protectAfter` in the {_QUEUE}", Action.WAIT, "likewise"),
     KeyTranslation(_VOLCANO, "volcano.sh/task-priority", "`priorityClassName` of the pods", Action.REPORT, "a number is no class"),
     KeyTranslation(_VOLCANO, "volcano.sh/task-topology-affinity", "pod affinity", Action.REPORT),
     KeyTranslation(_VOLCANO, "volcano.sh/task-topology-anti-affinity", "pod anti-affinity", Action.REPORT),
@@ -168,7 +175,7 @@ _VOLCANO_ROWS: Final = (
     KeyTranslation(_VOLCANO, "Queue.scheduling.volcano.sh priority", NONE, Action.REPORT),
     KeyTranslation(_VOLCANO, "Queue.scheduling.volcano.sh affinity", "a tree of a node pool", Action.REPORT, "see docs/quota.md#trees-of-node-pools"),
     KeyTranslation(_VOLCANO, "Queue.scheduling.volcano.sh type", NONE, Action.DROP),
-    KeyTranslation(_VOLCANO, "Queue.scheduling.volcano.sh dequeueStrategy", NONE, Action.REPORT, "as `traverse`: a job that does not fit stops no other"),
+    KeyTranslation(_VOLCANO, "Queue.scheduling.volcano.sh dequeueStrategy", f"`policy` in the {_QUEUE}", Action.STRATEGY, "`fifo` is Strict, `traverse` is BestEffort"),
     KeyTranslation(_VOLCANO, "Queue.scheduling.volcano.sh extendClusters", NONE, Action.REPORT),
     KeyTranslation(_VOLCANO, "Queue.scheduling.volcano.sh dra", NONE, Action.REPORT, "quotas do not count ResourceClaims"),
     KeyTranslation(_VOLCANO, "Job.batch.volcano.sh minAvailable", _MIN, Action.MINIMUM),
@@ -241,13 +248,13 @@ _KUEUE_ROWS: Final = (
     KeyTranslation(_KUEUE, "ClusterQueue.kueue.x-k8s.io namespaceSelector", "`shared-with`", Action.NAMESPACES, "`{}` is all; otherwise the namespaces of its LocalQueues"),
     KeyTranslation(_KUEUE, "ClusterQueue.kueue.x-k8s.io fairSharing", "`shared-weight`", Action.WEIGHT),
     KeyTranslation(_KUEUE, "ClusterQueue.kueue.x-k8s.io preemption", "reclaim, see docs/quota-shares.md", Action.REPORT, "one rule for the whole cluster"),
-    KeyTranslation(_KUEUE, "ClusterQueue.kueue.x-k8s.io queueingStrategy", NONE, Action.REPORT, "as BestEffortFIFO: a job that does not fit stops no other"),
+    KeyTranslation(_KUEUE, "ClusterQueue.kueue.x-k8s.io queueingStrategy", f"`policy` in the {_QUEUE}", Action.STRATEGY, "StrictFIFO is Strict, BestEffortFIFO is BestEffort; without it, Backfill: as BestEffort, but large jobs do not starve"),
     KeyTranslation(_KUEUE, "ClusterQueue.kueue.x-k8s.io flavorFungibility", NONE, Action.REPORT),
     KeyTranslation(_KUEUE, "ClusterQueue.kueue.x-k8s.io admissionChecks", NONE, Action.REPORT),
     KeyTranslation(_KUEUE, "ClusterQueue.kueue.x-k8s.io admissionChecksStrategy", NONE, Action.REPORT),
     KeyTranslation(_KUEUE, "ClusterQueue.kueue.x-k8s.io admissionScope", NONE, Action.REPORT, "shares are of what is used now, not of the past"),
     KeyTranslation(_KUEUE, "ClusterQueue.kueue.x-k8s.io concurrentAdmissionPolicy", NONE, Action.REPORT),
-    KeyTranslation(_KUEUE, "ClusterQueue.kueue.x-k8s.io stopPolicy", NONE, Action.REPORT),
+    KeyTranslation(_KUEUE, "ClusterQueue.kueue.x-k8s.io stopPolicy", f"`stop` in the {_QUEUE}", Action.STOP),
     KeyTranslation(_KUEUE, "Cohort.kueue.x-k8s.io parent", "label `parent`", Action.PARENT),
     KeyTranslation(_KUEUE, "Cohort.kueue.x-k8s.io parentName", "label `parent`", Action.PARENT),
     KeyTranslation(_KUEUE, "Cohort.kueue.x-k8s.io resourceGroups", "`min`", Action.FLAVORS),
