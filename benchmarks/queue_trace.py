@@ -30,11 +30,13 @@ _LONGEST: Final = DAY
 _BURST: Final = 12
 _LADDER: Final = tuple(int(hours * HOUR) for hours in (0.25, 0.5, 1, 2, 4, 8, 12, 24, 48, 168))
 """What people set limits to."""
-_QUOTAS: Final = {"vision": 50, "speech": 20, "search": 15, "robots": 10, "interns": 5}
+_QUOTAS: Final = {"vision": 62, "speech": 15, "search": 12, "robots": 8, "interns": 3}
 """Quota -> what is guaranteed to it, in percent; jobs are no larger than that."""
 _SHARES: Final = {"vision": 8, "speech": 36, "search": 28, "robots": 19, "interns": 9}
-"""Quota -> its part of the jobs that fit all: with those that fit vision only, each asks for about
-what is guaranteed to it."""
+"""Quota -> its part of the jobs that fit all: the large ones are all of vision, which asks for
+less than what is guaranteed to it; the others borrow."""
+ALL: Final = "all"
+"""The quota of those who have only one."""
 _USERS: Final = 12
 _HOURS: Final = 24 * 14
 _ROUNDS: Final = 4
@@ -50,13 +52,19 @@ class Trace:
     """When the last one comes."""
 
     @property
+    def is_one_queue(self) -> bool:
+        return self.units[0].job.quota == ALL
+
+    @property
     def window(self) -> tuple[int, int]:
         """Without the first and the last tenth: empty and ending clusters tell nothing."""
         return self.span // 10, self.span * 9 // 10
 
 
-def quotas() -> list[SimulatedQuota]:
+def quotas(*, are_one: bool = False) -> list[SimulatedQuota]:
     """Return the quotas: each may use more than twice what is guaranteed to it."""
+    if are_one:
+        return [SimulatedQuota(ALL, CAPACITY, CAPACITY, CAPACITY)]
     made = []
     for name, percent in _QUOTAS.items():
         least = CAPACITY * percent // 100
@@ -97,6 +105,12 @@ def offered(trace: Trace) -> float:
 def _spread(jobs: list[TraceUnit], places: dict[int, float], span: int) -> Trace:
     units = (replace(unit, arrival=int(places[unit.arrival] * span)) for unit in jobs)
     return Trace(tuple(units), span)
+
+
+def merge(trace: Trace) -> Trace:
+    """Return the trace with all units in one quota."""
+    units = (replace(unit, job=replace(unit.job, quota=ALL)) for unit in trace.units)
+    return replace(trace, units=tuple(units))
 
 
 def shake(trace: Trace, seed: int) -> Trace:
