@@ -11,10 +11,19 @@ from koord.answers.queued_jobs import find_queued_job
 from koord.answers.reading import Reading
 from koord.answers.why import make_answer
 from koord.api.keys import operators
+from koord.core.engine.queue import find_pending
 from koord.core.eviction.protection import Protection, find_lasting_protection, spares_gang
 from koord.core.model.constraints import PodLabels
+from koord.core.model.topology_constraint import (
+    NODE_LAYER,
+    GatherStrategy,
+    LayerConstraint,
+    TopologyConstraint,
+)
+from koord.core.queue.plugin import Queues
 from koord.core.suspend.lines import MOST_IN_LINE
 from koord.core.suspend.owned_pods import INDEX_LABEL
+from koord.core.topology.layers import Layer
 
 GPU = "nvidia.com/gpu"
 
@@ -308,3 +317,48 @@ def test_suspended_jobs_wait_for_their_turn_like_others() -> None:
     assert jobs.start() == []
     jobs.cluster.delete_pods("runs")
     assert jobs.start() == ["default/job/head"]
+
+
+def test_misspelled_mode_is_said() -> None:
+    jobs = make_job_cluster(gpus=4)
+    jobs.submit(make_job("train", 4, annotations={operators.ADMISSION: "Suspend"}))
+    assert jobs.start() == []
+    (job,) = jobs.plugin.jobs.values()
+    reason = jobs.plugin.reason_for(job)
+    assert jobs.plugin.is_waiting(job)
+    assert reason is not None
+    assert "must be suspend or gates: Suspend" in reason.text()
+
+
+@pytest.mark.parametrize(("of_pods", "limit"), [(None, 60), (30, 30), (90, 60)])
+def test_deadline_of_a_job_is_that_of_its_pods_from_its_start_on(
+    of_pods: int | None, limit: int
+) -> None:
+    jobs = make_job_cluster(gpus=4)
+    job = make_job("train", 4, activeDeadlineSeconds=60)
+    if of_pods is not None:
+        job["spec"]["template"]["spec"]["activeDeadlineSeconds"] = of_pods
+    jobs.submit(job)
+    (unit,) = find_pending(jobs.cluster.state)
+    assert jobs.cluster.state.plugin(Queues).run_time_of(unit).limit == limit
+
+
+def test_job_of_a_gang_with_a_topology_is_held_room_in_one_domain() -> None:
+    jobs = make_job_cluster(0)
+    jobs.cluster.topology(Layer("Block", "", ("block",)), Layer(NODE_LAYER, "Block"))
+    for at in range(4):
+        jobs.cluster.nodes(make_node(f"n{at}").gpu(2).label("block", f"b{at // 2}"))
+    jobs.cluster.pods(make_pod("there").gpu(1).running("n0"))
+    together = TopologyConstraint((LayerConstraint("Block", GatherStrategy.MUST, 1),))
+    jobs.cluster.pod_groups(make_pod_group("default/gang", 4).topology(together))
+    jobs.submit(make_job("train", 4, labels={"pod-group.scheduling.sigs.k8s.io": "gang"}))
+    assert jobs.start() == ["default/job/train"]
+    jobs.see("train")
+    assert jobs.held == ["n2", "n2", "n3", "n3"]
+    pods = jobs.pods_of("train", 4, gang=make_pod("x").gang("default/gang").build().gang)
+    jobs.cluster.delete_pods("there")
+    jobs.cluster.pods(make_pod("thief").gpu(1).created(0), *pods[:3])
+    assert jobs.tick() == ["thief"], "the gang lacks a member"
+    jobs.cluster.pods(pods[3])
+    assert len(jobs.tick()) == 4
+    assert {jobs.cluster.pod(pod.name).node for pod in pods} == {"n2", "n3"}

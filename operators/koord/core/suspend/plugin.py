@@ -20,7 +20,7 @@ from typing_extensions import override
 from koord.core.engine.cycle import Cycle
 from koord.core.engine.plugin import Plugin, Session
 from koord.core.engine.state_view import StateView
-from koord.core.model.gangs import GangMembership, GangSource, GangSpec
+from koord.core.model.gangs import GangMembership, GangMode, GangSource, GangSpec, MatchPolicy
 from koord.core.model.plan import Assignment, ObjectWrite, Plan
 from koord.core.model.pods import Handling, Pod
 from koord.core.model.reasons import Reason
@@ -453,13 +453,17 @@ class JobAdmissions(Plugin):
             alive = sum(member.is_alive for member in self.view.gangs.members(job.gang).values())
             waiting = sum(self.jobs[uid].size for uid in self._lines.planned_with(job.gang))
             lacking = max(0, spec.min_member - alive - max(waiting, job.size))
-        declared = GangSpec(
+        size = job.size + lacking
+        declared = replace(
+            spec or GangSpec(job.key, size, size),
             key=job.key,
-            min_member=job.size + lacking,
-            total=job.size + lacking,
+            min_member=size,
+            total=size,
+            mode=GangMode.STRICT,
+            match_policy=MatchPolicy.ONCE_SATISFIED,
             group=peers,
             source=GangSource.ANNOTATION,
-            topology=None if spec is None else spec.topology,
+            sub_groups=None,
             keeps_room=False,
             is_held=job.is_kept or (spec is not None and spec.is_held),
         )

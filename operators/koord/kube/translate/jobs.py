@@ -13,7 +13,9 @@ from msgspec import Raw, Struct
 
 from koord.api.keys import operators
 from koord.caches import cached_by_text
+from koord.core.model.text import cut
 from koord.core.suspend.model import HeldRoom, MemberSet, QueuedJob, VainStarts, find_problem
+from koord.core.suspend.session import NAME
 from koord.core.suspend.writes import read_held
 from koord.kube.decode import MALFORMED
 from koord.kube.kind import TranslatorOptions
@@ -33,6 +35,9 @@ _JOB_CONTROLLER: Final = "kubernetes.io/job-controller"
 _WRAPPERS: Final = frozenset({"CronJob"})
 """Controllers of Jobs that do not suspend them."""
 _OVER: Final = frozenset({"Complete", "Failed", "FailureTarget", "SuccessCriteriaMet"})
+_GATES: Final = "gates"
+"""Its pods wait with their gate, as those of other owners."""
+_MODES: Final = frozenset({"", NAME, _GATES})
 _MOST: Final = 1 << 31
 
 
@@ -55,6 +60,7 @@ class _WireJobSpec(Struct, rename="camel", gc=False):
     parallelism: int | None = None
     completions: int | None = None
     managed_by: str | None = None
+    active_deadline_seconds: int | None = None
     template: Raw = Raw()
 
 
@@ -84,6 +90,8 @@ class OwnerKind:
     field: str
     """JSON pointer of what suspends it."""
     wire: type[Any]
+    limit_of: Callable[[Any], int | None]
+    """Returns for how many seconds it runs at most, from when it is resumed."""
     read_sets: Callable[[Any], Iterable[tuple[Raw, int]]]
     """Returns templates of pods, and how many of each it makes at once."""
     is_suspended: Callable[[Any], bool]
@@ -114,6 +122,7 @@ JOB: Final = OwnerKind(
     "job",
     "/spec/suspend",
     WireJob,
+    lambda job: job.spec.active_deadline_seconds,
     _read_job_sets,
     lambda job: bool(job.spec.suspend),
     _is_job_over,
@@ -156,10 +165,14 @@ class JobTranslator:
         conditions = wire.status.conditions or ()
         shown = [condition for condition in conditions if condition.type == operators.PLACED]
         self._conditions[meta.uid] = msgspec.to_builtins(shown)
-        held = self._read_held(meta.uid, annotations)
+        held, mode = (
+            self._read_held(meta.uid, annotations),
+            annotations.get(operators.ADMISSION, ""),
+        )
         sets: tuple[MemberSet, ...] = ()
         if is_suspended or held is not None:
-            read = (self._read_set(meta, *part) for part in owner.read_sets(wire))
+            limit = owner.limit_of(wire)
+            read = (self._read_set(meta, limit, *part) for part in owner.read_sets(wire))
             sets = tuple(made for made in read if made.count)
         return QueuedJob(
             uid=meta.uid,
@@ -171,7 +184,7 @@ class JobTranslator:
             sets=sets,
             is_suspended=is_suspended,
             is_over=owner.is_over(wire) or not _is_free(meta),
-            mode=annotations.get(operators.ADMISSION, ""),
+            mode=mode if mode in _MODES else NAME,
             is_kept=annotations.get(operators.QUEUE_HOLD) == "true",
             generation=meta.generation,
             created=meta.creation_timestamp.timestamp() if meta.creation_timestamp else 0.0,
@@ -179,10 +192,10 @@ class JobTranslator:
             recorded=tuple((key, annotations[key]) for key in _RECORDED if key in annotations),
             held=held,
             failures=_read_failures(annotations.get(operators.ADMISSION_FAILURES, "")),
-            problem=find_problem(sets) if is_suspended else "",
+            problem=(_find_bad_mode(mode) or find_problem(sets)) if is_suspended else "",
         )
 
-    def _read_set(self, meta: WireObjectMeta, raw: Raw, count: int) -> MemberSet:
+    def _read_set(self, meta: WireObjectMeta, limit: int | None, raw: Raw, count: int) -> MemberSet:
         template = _template_decoder.decode(raw) if bytes(raw) else _MemberTemplate()
         inner = template.metadata
         pod_meta = WireObjectMeta(
@@ -193,6 +206,8 @@ class JobTranslator:
             creation_timestamp=meta.creation_timestamp,
         )
         _set_defaults(template.spec)
+        limits = [limit, template.spec.active_deadline_seconds]
+        template.spec.active_deadline_seconds = min(filter(None, limits), default=None)
         pod = self._pods.translate(WirePod(pod_meta, template.spec))
         self._pods.forget(pod)
         return MemberSet(pod, count, template.spec.priority_class_name)
@@ -219,6 +234,13 @@ def _request_limits(raw: bytes) -> Raw:
         return Raw(raw)
     requests = {**resources.limits, **(resources.requests or {})}
     return Raw(msgspec.json.encode(_Resources(resources.limits, requests)))
+
+
+def _find_bad_mode(mode: str) -> str:
+    """Return what is wrong with an annotation that says neither mode; empty for nothing."""
+    if mode in _MODES:
+        return ""
+    return f"annotation {operators.ADMISSION} must be {NAME} or {_GATES}: {cut(mode)}"
 
 
 def _is_free(meta: WireObjectMeta) -> bool:
