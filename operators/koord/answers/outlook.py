@@ -56,6 +56,19 @@ class Look:
         return choose_first(self.units, tree_of, most)
 
 
+def limit_time(seconds: float, clock: Callable[[], float]) -> Callable[[], bool]:
+    """Return what tells when so much time has passed since it was asked first."""
+    until: list[float] = []
+
+    def is_over() -> bool:
+        now = clock()
+        if not until:
+            until.append(now + seconds)
+        return now >= until[0]
+
+    return is_over
+
+
 def decide_turns(look: Look) -> None:
     """Have room reserved for those whose turn it is, as the operators do: on a state of our own."""
     cycle = look.state.open_cycle(lambda: look.units, is_deciding=True)
@@ -86,7 +99,9 @@ def foresee(look: Look) -> Mapping[str, Forecast]:
     endings = tuple(find_endings(state, queues.limits.run_time_of_running, state.now))
     cycle = state.open_cycle(lambda: look.units)
     cycle.steps.most = look.most_steps
-    outlook = Outlook(cycle, look.scoring, queues.limits.run_time_of, look.is_over)
+    outlook = Outlook(
+        cycle, look.scoring, queues.limits.run_time_of, look.is_over, refusals=look.refusals
+    )
     turns = cycle.find_session(QueueTurnSession)
     if turns is not None:
         outlook.go_on = turns.go_on

@@ -15,6 +15,7 @@ from rich.console import RenderableType
 
 from koord.answers.encoding import encode
 from koord.answers.gpus import count_gpus
+from koord.answers.outlook import limit_time
 from koord.answers.queue_view import QueueEntry
 from koord.answers.reading import list_warnings
 from koord.answers.standing import BACKOFF, NEVER_FITS, RESERVED, QueueStanding, tell_time
@@ -116,9 +117,8 @@ def show(namespace: str, kubeconfig: str, context: str, *, output: Output) -> No
 
 
 def make_time_limit(seconds: float = MOST_SECONDS) -> Callable[[], bool]:
-    """Return what tells when so much time has passed."""
-    until = time.monotonic() + seconds
-    return lambda: time.monotonic() >= until
+    """Return what ends a look ahead in time."""
+    return limit_time(seconds, time.monotonic)
 
 
 def read_suspended(kubeconfig: str, context: str, namespace: str) -> list[SuspendedJob] | None:

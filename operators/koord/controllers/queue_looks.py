@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from koord.answers.outlook import Look, view_standings
+from koord.answers.outlook import Look, limit_time, view_standings
 from koord.answers.queue_view import gpus_of
 from koord.answers.standing import QueueStanding
 from koord.controllers.queue_status import read_promise
@@ -168,7 +168,7 @@ class QueueLooks:
         """Look once."""
         if not self.queue.blocked and not self.standings:
             return
-        units, until = self.queue.pending(), time.monotonic() + MOST_SECONDS
+        units = self.queue.pending()
         self.state.refresh()
         standings = view_standings(
             Look(
@@ -176,7 +176,7 @@ class QueueLooks:
                 units,
                 {key: blocked.reason for key, blocked in self.queue.blocked.items()},
                 self.scoring,
-                lambda: time.monotonic() >= until,
+                limit_time(MOST_SECONDS, time.thread_time),
                 self.is_covered,
                 most=MOST_UNITS,
                 most_steps=MOST_PER_CALL,

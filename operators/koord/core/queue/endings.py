@@ -21,7 +21,9 @@ def find_endings(
     """Yield all that uses nodes, by name, with when it is expected to end."""
     units: dict[str, list[Pod]] = {}
     for pod in view.pods.values():
-        if not pod.planned_node or pod.phase.is_terminal or is_pinned(pod):
+        if not (pod.node or pod.recorded) or not pod.planned_node:
+            continue
+        if pod.phase.is_terminal or is_pinned(pod):
             continue
         if pod.is_terminating:
             end = max(now, pod.gone_by or now + pod.grace)

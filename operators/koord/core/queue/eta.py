@@ -24,7 +24,10 @@ from koord.core.model.plan import Placement, Plan, Unit
 from koord.core.model.pods import Pod, PodShape
 from koord.core.model.reasons import Reason, WakesOn
 from koord.core.queue.run_time import Knowledge, RunTime
+from koord.core.quota.reasons import QuotaExceeded
+from koord.core.quota.session import QuotaSession
 
+_MOST_PODS: Final = 1 << 20
 MOST_UNITS: Final = 100
 """Units of a quota tree that are looked ahead for; later ones are not worth the time."""
 
@@ -95,6 +98,8 @@ class Outlook:
     go_on: Callable[[Collection[str], Iterable[Pod]], None] = lambda *_: None
     """Called when time has passed: with the units that have started, and a pod of each that has
     ended since."""
+    refusals: Mapping[str, Reason] = field(default_factory=dict)
+    """Unit -> why it does not start now: what cannot have changed is not tried."""
     strict_queue_of: Callable[[Unit], str] = lambda _: ""
     """Returns the queue of a unit in which nobody may pass the first that waits; else nothing."""
     forecasts: dict[str, Forecast] = field(default_factory=dict)
@@ -102,9 +107,17 @@ class Outlook:
     """Row -> what has ended on it."""
     _all_ended: list[Ending] = field(default_factory=list)
     _started: list[Ending] = field(default_factory=list)
-    _refusals: dict[str, Reason] = field(default_factory=dict)
+    _refusals: dict[str, Reason] = field(init=False)
+    _likes: dict[str, tuple[Pod, ...]] = field(default_factory=dict)
+    """Unit -> a pod of each shape that has to be placed."""
     _room: dict[PodShape, int] = field(default_factory=dict)
     """Shape -> an upper bound of how many of it fit, at this moment."""
+
+    def __post_init__(self) -> None:
+        self._quotas = self.cycle.find_session(QuotaSession)
+        self._refusals = {
+            key: reason for key, reason in self.refusals.items() if reason.is_capacity
+        }
 
     def look(self, units: Sequence[Unit], running: Iterable[Ending]) -> Mapping[str, Forecast]:
         """Return what is expected of units, which are in order; the cycle stays as it is.
@@ -232,16 +245,21 @@ class Outlook:
 
     def _may_fit(self, unit: Unit) -> bool:
         """Whether a unit is worth a try: bounds of room are never too low."""
-        if unit.key not in self._refusals or unit.lease_seconds:
+        refusal = self._refusals.get(unit.key)
+        if refusal is None or unit.lease_seconds:
             return True
-        shapes = {pod.shape: pod for demand in unit.demands for pod in demand.first_required()}
-        if len(shapes) != 1:
+        if self._quotas is not None and isinstance(refusal, QuotaExceeded):
+            return self._quotas.is_relieved(unit, refusal)
+        like = self._likes.get(unit.key)
+        if like is None:
+            pods = {pod.shape: pod for demand in unit.demands for pod in demand.first_required()}
+            like = self._likes[unit.key] = tuple(pods.values())
+        if len(like) != 1:
             return True
-        pod = next(iter(shapes.values()))
-        shape = self.cycle.shape_of(pod)
+        shape = self.cycle.shape_of(like[0])
         if shape not in self._room:
             rows = np.arange(self.cycle.used.shape[1])
-            self._room[shape] = int(self.cycle.bounds(shape, rows).clip(0, len(unit.pods)).sum())
+            self._room[shape] = int(self.cycle.bounds(shape, rows).clip(0, _MOST_PODS).sum())
         return self._room[shape] >= unit.required
 
     def _judge(self, left: Sequence[Unit], running: Sequence[Ending]) -> None:
