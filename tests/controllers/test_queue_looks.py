@@ -140,6 +140,32 @@ def test_a_promise_of_an_earlier_process_is_kept(monkeypatch: pytest.MonkeyPatch
     assert kept.last_move.before == NOON + 600
 
 
+def test_a_promise_that_is_lost_is_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = make_waiting()
+    looks = make_looks(cluster)
+    promise(monkeypatch, NOON + 600, "n0")
+    look(cluster, looks)
+    promise(monkeypatch, None)
+    for at in range(3):
+        look(cluster, looks, NOON + at)
+    assert looks.broken.total() == 1
+    standing = looks.of("default/g")
+    assert standing is not None
+    assert standing.text().endswith("It was promised 12:10 UTC before (Other).")
+
+
+def test_a_promise_is_not_broken_within_what_was_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = make_waiting()
+    looks = make_looks(cluster)
+    for start in (601, 640, 605, 660):
+        promise(monkeypatch, NOON + start, "n0")
+        look(cluster, looks)
+    assert looks.broken.total() == 0
+    promise(monkeypatch, NOON + 661, "n0")
+    look(cluster, looks)
+    assert looks.broken.total() == 1
+
+
 def test_the_first_hundred_of_a_tree_are_told() -> None:
     cluster = make_cluster(1)
     run_until(cluster, "run", "n0", 600)

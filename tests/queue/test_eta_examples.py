@@ -9,6 +9,7 @@ from tests.cluster import SCORING
 from tests.queue.planned import MINUTE, NOW, Job, Play, play_on
 
 from koord.answers.outlook import Look, view_standings
+from koord.controllers.queue_looks import QueueLooks
 from koord.core.queue.promises import Certainty
 
 
@@ -78,3 +79,55 @@ def test_1_small_jobs_behind_a_protected_one_are_told_to_start_after_it() -> Non
         "s5": (20, Certainty.ESTIMATED),
         "s6": (20, Certainty.ESTIMATED),
     }
+
+
+def watch(play: Play, minutes: range) -> list[tuple[int, int, str]]:
+    """Play and look each minute; return what H is promised: since when, until when, and why.
+
+    In minutes, without what it takes to kill a pod, and before it is rounded to be told.
+    """
+    cluster = play.cluster
+    looks = QueueLooks(
+        cluster.state,
+        cluster.queue,
+        SCORING,
+        lambda: cluster.state.now,
+        lambda: True,
+        lambda: False,
+    )
+    promises: list[tuple[int, int, str]] = []
+    for minute in minutes:
+        play.step(minute)
+        looks.look()
+        standing = looks.of("default/H")
+        if standing is None or standing.reservation is None:
+            continue
+        assert standing.certainty is Certainty.PROMISED
+        start = (standing.reservation.start - NOW) // MINUTE
+        cause = "" if standing.last_move is None else str(standing.last_move.cause)
+        if not promises or promises[-1][1] != start:
+            promises.append((minute, start, cause))
+    return promises
+
+
+def test_11_a_promise_moves_for_a_unit_of_higher_priority() -> None:
+    play = play_on("ab").running("R1", "1x8", "a", 30).running("R2", "1x8", "b", 60)
+    jobs = (
+        Job("H", "2x8", 10, 0),
+        Job("P", "1x8", 40, 10, priority=10),
+        Job("W", "1x8", 15, 11),
+    )
+    play.jobs |= {job.name: job for job in jobs}
+    told = [(start, cause) for _, start, cause in watch(play, range(75))]
+    assert told == [(60, ""), (70, "HigherPriority")]
+    assert play.starts["H"] == 70
+
+
+def test_11b_a_promise_moves_for_a_lost_node() -> None:
+    play = play_on("abc").running("R1", "1x8", "a", 20).running("R2", "1x8", "b", 30)
+    play.running("R3", "1x8", "c", 50)
+    play.jobs["H"] = Job("H", "2x8", 10, 0)
+    assert watch(play, range(10)) == [(0, 30, "")]
+    play.cluster.state.remove_node("b")
+    assert watch(play, range(10, 60))[0] == (10, 50, "")
+    assert play.starts["H"] == 50

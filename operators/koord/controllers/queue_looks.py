@@ -8,7 +8,7 @@ an earlier process promised is read from statuses.
 import asyncio
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -108,6 +108,8 @@ class QueueLooks:
     _of_gang: dict[GangKey, QueueStanding] = field(default_factory=dict)
     _promises: dict[str, PromiseBasis] = field(default_factory=dict)
     _moves: dict[str, PromiseMove] = field(default_factory=dict)
+    _passed: dict[str, dict[str, Competitor]] = field(default_factory=dict)
+    """Promised unit -> who had earlier turns since, by name, also those that have started."""
     _expected: dict[str, tuple[float, Certainty]] = field(default_factory=dict)
     """Unit -> what was expected first, of those that wait."""
     _isolated: Isolation = field(default_factory=lambda: Isolation("queue-looks"))
@@ -129,9 +131,13 @@ class QueueLooks:
             late = now - expected[0]
             error = ForecastError(expected[1], abs(late), late <= 0)
             self.errors.append(error)
+        standing = self.standings.get(unit.key)
+        starter = _make_competitor(unit, self.standings)
+        for key, basis in self._promises.items():
+            if starter.is_repair or starter.priority > basis.priority:
+                self._passed.setdefault(key, {})[starter.name] = starter
         if unit.is_repair:
             return
-        standing = self.standings.get(unit.key)
         overtaken = 0 if standing is None else standing.ahead
         waited = max(0.0, now - unit.since)
         self.on_start(UnitStart(self.queue_of(unit), gpus_of(unit), waited, overtaken, error))
@@ -219,33 +225,47 @@ class QueueLooks:
             standing = standings.get(unit.key)
             if standing is None:
                 continue
-            ahead = units[:at] if unit.key in self._promises or _is_promised(standing) else ()
-            basis = self._make_basis(unit, standing, [competitors[other.key] for other in ahead])
             before = self._promises.get(unit.key) or self._read_promise(unit)
-            move = None if before is None else explain_move(before, basis, usable)
-            if move is not None:
-                self.broken[move.cause] += 1
-                self._moves[unit.key] = move
+            if before is not None or _is_promised(standing):
+                ahead = [competitors[other.key] for other in units[:at]]
+                self._follow(unit.key, before, self._make_basis(unit, standing, ahead), usable)
             if unit.key in self._moves:
                 standings[unit.key] = replace(standing, last_move=self._moves[unit.key])
-            if basis.start is not None:
-                self._promises[unit.key] = basis
             if standing.expected_start is not None:
                 first = (float(standing.expected_start), standing.certainty)
                 self._expected.setdefault(unit.key, first)
-        for kept in (self._promises, self._moves):
+        for kept in (self._promises, self._moves, self._passed):
             for key in kept.keys() - standings.keys():
                 del kept[key]
         self.standings = standings
         self._of_gang = dict(_by_gang(units, standings))
 
+    def _follow(
+        self, key: str, before: PromiseBasis | None, basis: PromiseBasis, usable: Collection[str]
+    ) -> None:
+        """Keep what a promise was made on until it changes; explain why it moved later."""
+        passed = self._passed.setdefault(key, {})
+        passed |= basis.ahead
+        seen = replace(basis, ahead=dict(passed))
+        move = None if before is None else explain_move(before, seen, usable)
+        if move is not None:
+            self.broken[move.cause] += 1
+            self._moves[key] = replace(move, after=basis.told)
+        if basis.told is None:
+            self._promises.pop(key, None)
+        elif before is None or before.start != basis.told:
+            self._passed[key] = {}
+            self._promises[key] = replace(basis, start=basis.told)
+        else:
+            self._promises[key] = replace(before, nodes=basis.nodes)
+
     def _make_basis(
         self, unit: Unit, standing: QueueStanding, ahead: list[Competitor]
     ) -> PromiseBasis:
-        is_promised = _is_promised(standing)
-        reservation = standing.reservation
+        reservation = standing.reservation if _is_promised(standing) else None
         return PromiseBasis(
-            start=standing.latest_start if is_promised else None,
+            start=reservation.start if reservation is not None else None,
+            told=standing.latest_start if reservation is not None else None,
             queue=standing.queue,
             priority=unit.priority,
             nodes=frozenset(reservation.nodes) if reservation is not None else frozenset(),

@@ -102,7 +102,7 @@ class PromiseBasis:
     """What a promise depends on, at one time."""
 
     start: int | None
-    """What is promised; None: nothing."""
+    """What is promised: before, as it was told, now exactly; None: nothing."""
     queue: str = ""
     priority: int = 0
     nodes: Collection[str] = ()
@@ -113,6 +113,8 @@ class PromiseBasis:
     quota_edits: object = None
     is_hold_expired: bool = False
     is_preempted: bool = False
+    told: int | None = None
+    """The start as it is told."""
 
 
 def explain_move(
