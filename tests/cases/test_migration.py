@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.operators.conftest import GROUP_LABEL, Cluster, Operators, make_pod
+from tests.operators.test_everyday import ask
 
 from koord.api.keys.migration import GROUP, GROUP_SIZE
 from koord_sandbox.errors import SandboxApiError
@@ -140,6 +141,9 @@ def test_a_rule_that_protects_the_pod_is_named(moves: Moves) -> None:
     status = moves.expect(moves.move(only), "Failed")
     assert status["reason"] == "ForbiddenMigratePod"
     assert "rule 11 (ExpectedReplicas): ReplicaSet web has 1 replicas" in status["message"]
+    answer = ask(moves.cluster, "explain", "pmj", f"{moves.cluster.namespace}-0")
+    assert answer["stage"] == "Failed"
+    assert "rule 11 (ExpectedReplicas)" in answer["message"]
 
 
 def test_a_gang_is_moved_as_a_whole_or_not_at_all(moves: Moves) -> None:

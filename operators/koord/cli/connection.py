@@ -65,10 +65,17 @@ _PATHS: Final = {
     "node": "/api/v1/nodes",
     "reservation": "/apis/scheduling.koordinator.sh/v1alpha1/reservations",
     "namespace": "/api/v1/namespaces",
+    "move": "/apis/scheduling.koordinator.sh/v1alpha1/podmigrationjobs",
 }
 
 
-_IN_NAMESPACES: Final = frozenset(_PATHS) - {"quota", "node", "reservation", "namespace"}
+_IN_NAMESPACES: Final = frozenset(_PATHS) - {
+    "quota",
+    "node",
+    "reservation",
+    "namespace",
+    "move",
+}
 
 
 def list_names(kind: str, namespace: str, kubeconfig: str, context: str) -> list[str]:

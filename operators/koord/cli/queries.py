@@ -39,6 +39,7 @@ _SPELLED: Final = {
     "quota": ("elasticquota", "elasticquotas", "eq", "quota"),
     "node": ("node", "nodes", "no"),
     "reservation": ("reservation", "reservations", "rsv"),
+    "move": ("podmigrationjob", "podmigrationjobs", "pmj"),
 }
 _KINDS: Final = {written: kind for kind, forms in _SPELLED.items() for written in forms}
 Namespace: TypeAlias = Annotated[
@@ -95,7 +96,8 @@ def explain(  # noqa: PLR0917 - typer calls it, by name
         typer.Argument(
             metavar="KIND",
             help="pod (po), podgroup (pg), job, statefulset (sts), deployment, replicaset (rs), "
-            "reservation (rsv), elasticquota (eq) or node; or KIND/NAME, or a NAME alone.",
+            "reservation (rsv), elasticquota (eq), node or podmigrationjob (pmj); or KIND/NAME, or "
+            "a NAME alone.",
             autocompletion=_complete_kind,
             show_default=False,
         ),
@@ -136,6 +138,11 @@ def explain(  # noqa: PLR0917 - typer calls it, by name
       kubectl koord explain eq/team-a
     """
     kind, namespace, name = find_meant(kind, namespace, name, kubeconfig, context)
+    if kind == "move":
+        from koord.cli.migration_view import show_job
+
+        show_job(name, kubeconfig, context, output=output, as_exit_code=as_exit_code)
+        return
     if kind in {"quota", "node"}:
         if kind == "quota":
             from koord.cli.quota_view import show_quota

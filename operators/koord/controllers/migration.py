@@ -34,6 +34,7 @@ from koord.core.migration.model import (
     MigrationOptions,
 )
 from koord.core.migration.plugin import Migrations
+from koord.core.migration.stage import has_place
 from koord.core.migration.steps import (
     Act,
     SeenCluster,
@@ -271,11 +272,7 @@ def _is_ready(job: MigrationJob, group: Iterable[MigrationJob]) -> bool:
     """Whether all jobs of a group have places."""
     members = list(group)
     is_whole = not job.group or len(members) == job.group_size
-    steps = (JobStep.RESERVATION_SCHEDULED, JobStep.EVICTION)
-    return is_whole and all(
-        other.uid == job.uid or any(step in other.status.conditions for step in steps)
-        for other in members
-    )
+    return is_whole and all(other.uid == job.uid or has_place(other) for other in members)
 
 
 def _find_failed(job: MigrationJob, group: Iterable[MigrationJob]) -> str:

@@ -170,8 +170,8 @@ class MigrationArbiter:
             )
         if (controller := pod.controller) is None:
             workload = Workload(pod.uid, pod.key, 1)
-        elif (asked := workloads.get((pod.namespace, controller))) is not None:
-            workload = asked
+        elif (counted := workloads.get((pod.namespace, controller))) is not None:
+            workload = counted
         else:
             workload = await self.policy.api.find_workload(controller, pod.namespace, pods)
             workloads[pod.namespace, controller] = workload
