@@ -81,7 +81,7 @@ def test_the_plugin_calls_itself_kubectl_koord() -> None:
     ("typed", "expected"),
     [
         (["cr"], ["crds"]),
-        (["explain", "p"], ["pod", "podgroup"]),
+        (["explain", "p"], ["pod", "podgroup", "podmigrationjob"]),
         (["explain", "e"], ["elasticquota"]),
         (["explain", "podg"], ["podgroup"]),
         (["explain", "pod", "--out"], ["--output"]),
