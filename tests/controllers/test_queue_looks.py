@@ -154,6 +154,19 @@ def test_a_promise_that_is_lost_is_counted_once(monkeypatch: pytest.MonkeyPatch)
     assert standing.text().endswith("It was promised 12:10 UTC before (Other).")
 
 
+def test_room_that_was_idle_for_too_long_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = make_waiting()
+    looks = make_looks(cluster)
+    reserved = StartReservation(
+        TIMED, int(NOON) + 600, int(NOON), {"n0": 1}, idle_seconds=24 * 3600 - 5
+    )
+    monkeypatch.setattr(Queues, "_find_head", lambda *_: (int(NOON), reserved))
+    look(cluster, looks)
+    promise(monkeypatch, None)
+    look(cluster, looks, NOON + 5)
+    assert looks.broken[MoveCause.HOLD_EXPIRED] == 1
+
+
 def test_a_promise_is_not_broken_within_what_was_told(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = make_waiting()
     looks = make_looks(cluster)

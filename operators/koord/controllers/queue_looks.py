@@ -272,7 +272,17 @@ class QueueLooks:
             ends={other.name: (float(other.end), other.level) for other in standing.waits_for},
             ahead={other.name: other for other in ahead},
             quota_edits=self.state.quotas.catalog.edits,
+            is_hold_expired=self._has_expired(unit, standing),
         )
+
+    def _has_expired(self, unit: Unit, standing: QueueStanding) -> bool:
+        """Whether room was given up because it was idle for as long as it may."""
+        before = self.standings.get(unit.key)
+        if standing.reservation is not None or before is None or before.reservation is None:
+            return False
+        settings = self.state.plugin(Queues).settings_of(standing.queue)
+        idle = before.reservation.idle_seconds + standing.seen - before.seen
+        return idle >= settings.max_hold
 
     def _read_promise(self, unit: Unit) -> PromiseBasis | None:
         """Return what an earlier process promised."""
