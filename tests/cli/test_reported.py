@@ -25,6 +25,7 @@ from koord.answers.queue_view import QueuePlace
 from koord.answers.quota_view import ReportedQuota, list_remarks
 from koord.answers.reading import Extent, Target, TargetKind, TargetNotFoundError, list_warnings
 from koord.answers.reports import make_report
+from koord.answers.standing import QueueStanding
 from koord.answers.waiting import find_waiting
 from koord.api.keys import operators
 from koord.api.keys import quota as keys
@@ -165,7 +166,10 @@ def test_places_and_quotas_of_a_partial_reading_are_those_of_the_operators() -> 
         reports={"default/a-0": make_report(condition)},
     )
     reading = replace(reading, places={A: QueuePlace(7, 40)}, reported_quotas=(make_team(),))
-    first, second = find_waiting(reading, TARGET)
+    told = QueueStanding("team", 3, 9, 2, 8, "WaitingForNodes", expected_start=60)
+    reading = replace(reading, standings={A: told})
+    first, second = find_waiting(reading, TARGET, lambda: False)
+    assert (first.standing, second.standing) == (told, None)
     assert (first.position, first.gpus_ahead, first.quotas) == (7, 40, ("team",))
     assert (first.reason.code, first.reason.text()) == ("InsufficientMax", "told")
     assert (second.position, second.gpus_ahead, second.quotas) == (0, 0, ("mine",))

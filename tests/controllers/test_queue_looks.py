@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from tests.builders import make_node, make_pod, make_pod_group
 from tests.cluster import SCORING, make_cluster
 
+from koord.cli.cluster import read_told
 from koord.controllers.queue_looks import QueueLooks
 from koord.controllers.queue_status import make_queue_status, read_promise
 from koord.core.model.reasons import TooExpensive
@@ -177,6 +179,26 @@ def test_a_promise_is_not_broken_within_what_was_told(monkeypatch: pytest.Monkey
     promise(monkeypatch, NOON + 661, "n0")
     look(cluster, looks)
     assert looks.broken.total() == 1
+
+
+def test_what_is_told_can_be_read_by_who_may_read_no_more() -> None:
+    cluster = make_waiting()
+    looks = make_looks(cluster)
+    look(cluster, looks)
+    standing = looks.of("default/g")
+    assert standing is not None
+    condition = {
+        "type": "Queued",
+        "status": "True",
+        "reason": standing.state,
+        "message": standing.text(),
+    }
+    status = {"queue": make_queue_status(standing).encode_set(), "conditions": [condition]}
+    told = read_told(json.dumps(status).encode())
+    assert told is not None
+    assert told.worth_a_write[1:] == standing.worth_a_write[1:], "the queue is in the text"
+    assert told.text() == standing.text()
+    assert read_told(b"{") is read_told(b"{}") is read_told(b'{"queue": 7}') is None
 
 
 def test_the_first_hundred_of_a_tree_are_told() -> None:

@@ -13,6 +13,7 @@ from koord.answers.leaders import Leader, describe_absence
 from koord.answers.queue_view import QueuePlace
 from koord.answers.quota_view import ReportedQuota
 from koord.answers.reports import Reported, SeenCondition
+from koord.answers.standing import QueueStanding
 from koord.api.misspelled_keys import MisspelledKey
 from koord.core.engine.state import ClusterState
 from koord.core.gang.reasons import InconsistentGroup, MissingGang, MissingMembers
@@ -164,6 +165,8 @@ class Reading:
     """Those of pods that are being deleted, by ``namespace/name``."""
     places: Mapping[GangKey, QueuePlace] = field(default_factory=dict)
     """Where gangs stand in the queue, as the operators reported it."""
+    standings: Mapping[GangKey, QueueStanding] = field(default_factory=dict)
+    """Where they stand in their queues, and when they are expected to start, as reported."""
     reported_quotas: tuple[ReportedQuota, ...] | None = None
     """The quotas of the target's namespace, where those of all must not be read, but these may."""
 

@@ -74,6 +74,8 @@ class QueueStanding:
     last_move: PromiseMove | None = None
     seen: float = 0.0
     """When this was so."""
+    reported: str = ""
+    """The text of the operators, where they have told it."""
 
     @property
     def is_queued(self) -> bool:
@@ -95,6 +97,8 @@ class QueueStanding:
 
     def text(self) -> str:
         """Return all of it for people."""
+        if self.reported:
+            return self.reported
         if not self.is_queued:
             return self.problem
         now = self.seen

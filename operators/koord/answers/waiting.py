@@ -26,13 +26,30 @@ def find_waiting(
         reports.correct(
             waiting_unit, state, keep_known(waiting_unit.reason, reading, target.namespace)
         )
-        for waiting_unit in view_queue(state, Scoring(), reading.reclaim, is_over)
+        for waiting_unit in view_queue(
+            state, Scoring(), reading.reclaim, is_over if _is_whole(reading) else None
+        )
     )
+    if not _is_whole(reading):
+        waiting_units = (_with_told(waiting_unit, reading) for waiting_unit in waiting_units)
     if reading.extent_of(KindName.PODS) is None and not is_unknown(reading, KindName.POD_GROUPS):
         return tuple(waiting_units)
     return tuple(
         sorted((_placed(waiting_unit, reading) for waiting_unit in waiting_units), key=_order_of)
     )
+
+
+def _is_whole(reading: Reading) -> bool:
+    """Whether all is known that decides when something starts."""
+    kinds = (KindName.NODES, KindName.POD_GROUPS, KindName.QUOTAS)
+    is_known = not any(is_unknown(reading, kind) for kind in kinds)
+    return is_known and reading.extent_of(KindName.PODS) is None
+
+
+def _with_told(waiting_unit: QueueEntry, reading: Reading) -> QueueEntry:
+    """Return what waits with what the operators told of its turn."""
+    told = (reading.standings[name] for name in waiting_unit.names if name in reading.standings)
+    return replace(waiting_unit, standing=next(told, None))
 
 
 def _placed(waiting_unit: QueueEntry, reading: Reading) -> QueueEntry:

@@ -26,12 +26,14 @@ from koord.answers.reading import (
     TargetKind,
 )
 from koord.answers.reports import Reported, SeenCondition, make_report
+from koord.answers.standing import QueueStanding
 from koord.api.keys import operators
 from koord.api.keys import quota as keys
 from koord.api.misspelled_keys import find_misspelled_keys
 from koord.cli.common import ExitCode, fail, warn
 from koord.cli.connection import open_client, path_in
 from koord.cli.leases import parse_time, read_leader
+from koord.controllers.queue_status import read_standing
 from koord.core.device.plugin import Devices
 from koord.core.engine.state import ClusterState
 from koord.core.eviction.preemption import find_nominations
@@ -164,6 +166,7 @@ async def read_cluster(client: Client, target: Target, *, compat: bool = False) 
         reader.reports,
         reader.finalizers,
         reader.places,
+        reader.standings,
         await read_reported(client, target.namespace) if is_partial else None,
     )
 
@@ -266,6 +269,7 @@ class _Reader:
         self.reports: dict[str, Reported] = {}
         self.finalizers: dict[str, tuple[str, ...]] = {}
         self.places: dict[GangKey, QueuePlace] = {}
+        self.standings: dict[GangKey, QueueStanding] = {}
         self._client = client
         self._target = target
         self._path = _KINDS[target.kind].path
@@ -339,7 +343,11 @@ class _Reader:
                 and isinstance(item, WireCustomResource)
                 and (place := read_place(bytes(item.status)))
             ):
-                self.places[f"{meta.namespace}/{meta.name}"] = place
+                key = f"{meta.namespace}/{meta.name}"
+                self.places[key] = place
+                standing = read_told(bytes(item.status))
+                if standing is not None:
+                    self.standings[key] = standing
             elif isinstance(item, WirePod) and not item.spec.node_name:
                 self._note_report(
                     f"{meta.namespace}/{meta.name}", _by_type(item.status.conditions or ())
@@ -443,6 +451,14 @@ def read_place(status: bytes) -> QueuePlace | None:
     if placed is None or placed.queue_position <= 0:
         return None
     return QueuePlace(placed.queue_position, placed.gpus_ahead)
+
+
+def read_told(status: bytes) -> QueueStanding | None:
+    """Return where a PodGroup stands in its queue, as its status says."""
+    try:
+        return read_standing(msgspec.json.decode(status, type=dict[str, Any]))
+    except MALFORMED:
+        return None
 
 
 class _QuotaStatus(msgspec.Struct):

@@ -4,6 +4,7 @@ What an earlier process promised is read from there: a promise outlives it.
 """
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any, Final
 
 from pydantic import TypeAdapter
@@ -12,8 +13,10 @@ from koord.answers.standing import QueueStanding
 from koord.api.parse import InvalidObject, parse_value
 from koord.api.podgroup import GroupQueue, QueueMove, QueueReservation, ReservedPlace
 from koord.api.resource import to_time
+from koord.core.gang.status import ConditionType
 from koord.core.queue.promises import Certainty, PromiseBasis, PromiseMove
 from koord.core.queue.turns import StartReservation
+from koord.kube.status import conditions_of
 
 MOST_PLACES: Final = 16
 _ADAPTER: Final = TypeAdapter(GroupQueue)
@@ -64,10 +67,42 @@ def _time(seconds: float | None) -> Any:
     return None if seconds is None else to_time(seconds)
 
 
+def read_standing(status: Mapping[str, Any]) -> QueueStanding | None:
+    """Return what the status of a PodGroup says of its turn; None if it is nothing, or nonsense."""
+    shown = _read(status)
+    queued = conditions_of(status).get(ConditionType.QUEUED)
+    if shown is None or queued is None or shown.certainty not in set(Certainty):
+        return None
+    message = str(queued.get("message", ""))
+    return QueueStanding(
+        queue="",
+        position=shown.position or 0,
+        waiting=0,
+        ahead=shown.ahead,
+        gpus_ahead=0,
+        state=str(queued.get("reason", "")),
+        certainty=Certainty(shown.certainty),
+        head_since=_seconds(shown.head_since),
+        expected_start=_seconds(shown.expected_start),
+        latest_start=_seconds(shown.start_no_later_than),
+        basis=dict(shown.basis or {}),
+        reported=message,
+    )
+
+
+def _seconds(time: datetime | None) -> int | None:
+    return None if time is None else int(time.timestamp())
+
+
+def _read(status: Mapping[str, Any]) -> GroupQueue | None:
+    shown = parse_value(_ADAPTER, status.get("queue") or {}, at=("status", "queue"))
+    return None if isinstance(shown, InvalidObject) else shown
+
+
 def read_promise(status: Mapping[str, Any]) -> PromiseBasis | None:
     """Return what the status of a PodGroup promises; None if it is nothing, or nonsense."""
-    shown = parse_value(_ADAPTER, status.get("queue") or {}, at=("status", "queue"))
-    if isinstance(shown, InvalidObject) or shown.certainty != Certainty.PROMISED:
+    shown = _read(status)
+    if shown is None or shown.certainty != Certainty.PROMISED:
         return None
     start, reservation = shown.start_no_later_than, shown.reservation
     if start is None:
