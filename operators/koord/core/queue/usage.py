@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
+from itertools import accumulate
 from typing import Final, TypeAlias
 
 Ledger: TypeAlias = Mapping[str, int]
@@ -43,6 +44,20 @@ class Decay:
             for tick in ticks
         )
 
+    def weigh_until(self, second: int) -> int:
+        """Return what using one of a resource from 0 on until ``second`` adds."""
+        tick, within = divmod(second, self.tick)
+        table = make_table(self.half_life // self.tick)
+        sums = _add_up(table)
+        doublings, at = divmod(tick, len(table))
+        ticks = sums[-1] * ((1 << doublings) - 1) + (sums[at] << doublings)
+        return ticks * self.tick + self.weight(tick) * within
+
+    @property
+    def epoch(self) -> int:
+        """For how long weights grow until all ledgers are rebased, in seconds."""
+        return REBASE_BITS * self.half_life
+
     def charge_running(self, amount: int, start: int, now: int) -> int:
         """Return what a unit that runs adds: until it has run for a while, as if it had."""
         if now - start >= LEAST_SECONDS:
@@ -58,6 +73,11 @@ def make_table(ticks: int) -> tuple[int, ...]:
     with exact ones.
     """
     return tuple(round(_FIRST_WEIGHT * 2.0 ** (tick / ticks)) for tick in range(ticks))
+
+
+@cache
+def _add_up(table: tuple[int, ...]) -> tuple[int, ...]:
+    return (0, *accumulate(table))
 
 
 def add(ledger: Ledger, charges: Ledger) -> dict[str, int]:

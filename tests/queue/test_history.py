@@ -1,0 +1,59 @@
+"""What earlier runs tell of the next one (rules Q19 and Q21)."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from koord.core.queue.history import MOST_KINDS, MOST_RUNS, KindRecord, RunHistory
+from koord.core.queue.run_time import Estimate
+
+KIND = ("u", "train")
+
+
+def note(history: RunHistory, *seconds: int, kind: tuple[str, str] = KIND) -> None:
+    for at, each in enumerate(seconds):
+        history.note(kind, each, 1000 + at, has_failed=False)
+
+
+def test_three_runs_tell_the_mean_of_the_last_two_and_twice_the_longest() -> None:
+    history = RunHistory()
+    note(history, 100, 20)
+    assert history.estimate(KIND) is None
+    note(history, 100, 20, 31)
+    assert history.estimate(KIND) == Estimate(26, 200)
+
+
+def test_the_longest_is_that_of_the_last_eight() -> None:
+    history = RunHistory()
+    note(history, 999, *range(10, 10 + MOST_RUNS))
+    assert history.estimate(KIND) == Estimate(17, 2 * 17)
+
+
+def test_a_short_failure_tells_nothing() -> None:
+    history = RunHistory()
+    assert not history.note(KIND, 59, 1000, has_failed=True)
+    assert history.note(KIND, 60, 1001, has_failed=True)
+    assert history.note(KIND, 59, 1002, has_failed=False)
+
+
+def test_a_run_counts_once_over_a_restart() -> None:
+    history = RunHistory()
+    note(history, 10, 20, 30)
+    again = RunHistory(history.records())
+    assert not again.note(KIND, 30, 1002, has_failed=False)
+    assert [*again.records()] == [*history.records()]
+    assert again.estimate(KIND) == history.estimate(KIND)
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 400)), max_size=400))
+def test_nobody_pushes_out_what_is_known_of_others(runs: list[tuple[str, int]]) -> None:
+    history = RunHistory()
+    history.note(("quiet", "train"), 100, 1, has_failed=False)
+    for at, (user, number) in enumerate(runs):
+        history.note((user, f"k{number}"), 10, 10 + at, has_failed=False)
+    for number in range(2 * MOST_KINDS):
+        history.note(("loud", f"k{number}"), 10, 1000 + number, has_failed=False)
+    kinds = [*history.records()]
+    assert len(kinds) == MOST_KINDS
+    assert KindRecord("quiet", "train", (100,), 1) in kinds
