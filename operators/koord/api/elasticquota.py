@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 
 from koord.api.model import Model, Rule, refuse
 from koord.api.podgroup import SIGS_APPROVAL, SIGS_GROUP
+from koord.api.queue import QueueMemoryStatus
 from koord.api.resource import (
     AGE,
     Conditions,
@@ -129,6 +130,8 @@ class ElasticQuotaStatus(Model):
     last_valid_spec: KeptSpec | None = None
     """The last valid settings, which are those of the spec if valid. They are in force unless the
     parent is gone."""
+    queue_memory: QueueMemoryStatus | None = None
+    """What is remembered of its queue."""
 
 
 class ElasticQuota(Resource):

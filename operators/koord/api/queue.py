@@ -10,6 +10,7 @@ from pydantic import AfterValidator, Field
 
 from koord.api.model import Model
 from koord.api.quantity import parse_duration_seconds
+from koord.api.resource import Int64
 
 _LONGEST_SECONDS: Final = 10 * 365 * 24 * 3600
 _MOST_USERS: Final = 1000
@@ -55,6 +56,10 @@ class QueueSpec(Model):
     """How long units are expected to run that do not say it."""
     enforce_default: Annotated[bool, Field(strict=True)] | None = None
     """Whether `defaultRunTime` is a limit."""
+    user_fairness: Literal["None", "Decayed"] | None = None
+    """Whether users who have used less lately come first."""
+    user_weights: Annotated[dict[_User, _Weight], Field(max_length=_MOST_USERS)] | None = None
+    """What users are entitled to, in proportion; 1 for all others."""
     policy: Literal["Strict", "BestEffort", "Backfill"] | None = None
     """Who may start while an earlier unit waits for room."""
     protect_after: _Time | None = None
@@ -75,13 +80,42 @@ class QueueSpec(Model):
     """How long a unit that could preempt waits instead, if room becomes free by itself."""
 
 
+class RememberedRuns(Model):
+    """Runs of one kind, for what the next one is expected to take."""
+
+    user: Annotated[str, Field(max_length=253)]
+    """Whose."""
+    kind: Annotated[str, Field(max_length=64)]
+    """A digest of what they share."""
+    seconds: Annotated[list[Int64], Field(max_length=8)]
+    """How long the last ones took."""
+    ended: Int64 = 0
+    """When the last one had ended, in seconds since the epoch."""
+
+
+class RememberedUse(Model):
+    """What one user has used lately."""
+
+    user: Annotated[str, Field(max_length=253)]
+    """The user."""
+    amounts: Annotated[dict[str, str], Field(max_length=64)]
+    """Amount times seconds times weight, by resource; later use has more weight."""
+
+
+class QueueMemoryStatus(Model):
+    """What the operators remember of a queue over a restart; their own."""
+
+    runs: Annotated[list[RememberedRuns], Field(max_length=200)] | None = None
+    """Run times by kind."""
+    used: Annotated[list[RememberedUse], Field(max_length=100)] | None = None
+    """Use by user, of those who have used most."""
+    used_until: Int64 = 0
+    """Until when that is counted, in seconds since the epoch."""
+
+
 class FullQueueSpec(QueueSpec):
     """With the settings of which there are rules, and which the planner does not follow yet."""
 
-    user_fairness: Literal["None", "Decayed"] | None = None
-    """Whether users who have used less lately come first."""
-    user_weights: Annotated[dict[_User, _Weight], Field(max_length=_MOST_USERS)] | None = None
-    """What users are entitled to, in proportion; 1 for all others."""
     age_step: _TimeAboveZero | None = None
     """After how long first units gain a tier."""
     age_tiers: Annotated[int, Field(ge=0, le=100, strict=True)] | None = None

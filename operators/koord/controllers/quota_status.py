@@ -29,6 +29,9 @@ from koord.controllers.status_author import StatusAuthor
 from koord.core.engine.state import ClusterState
 from koord.core.model.text import cut
 from koord.core.model.units import Amounts, format_limit
+from koord.core.queue.memory import RunMemory
+from koord.core.queue.plugin import Queues
+from koord.core.queue.usage import TICK_SECONDS
 from koord.core.quota.cache import QuotaCache
 from koord.core.quota.catalog import QuotaKey, Standing, key_of
 from koord.core.quota.hooks import Hooks
@@ -49,6 +52,7 @@ from koord.core.quota.status import (
 from koord.isolation import Isolation
 from koord.kube.status import ConditionPatch
 from koord.kube.translate.amounts import write_quantities
+from koord.kube.translate.queue_records import encode_record
 from koord.kube.translate.quotas import (
     QuotaTranslator,
     encode_last_valid,
@@ -86,6 +90,9 @@ class QuotaStatusPolicy:
     """Seconds after which over-use is reclaimed, None if it is not: for the texts only."""
     summaries: tuple[Summary, ...] = ()
     """The numbers of all active quotas, as of the last update."""
+    wall: Callable[[], float] = time.time
+    """The time in seconds since the epoch, for what is remembered of queues."""
+    _memory: RunMemory | None = None
     _changed_at: float = float("inf")
     """When the first change since the last update was seen."""
     _written: dict[QuotaKey, tuple[object, ...]] = field(default_factory=dict)
@@ -110,7 +117,7 @@ class QuotaStatusPolicy:
             return PAUSE.quiet
         self._changed_at = float("inf")
         self.update_all()
-        return None
+        return None if self._memory is None else float(TICK_SECONDS)
 
     def update_all(self) -> None:
         """Write what is new about every quota."""
@@ -118,6 +125,7 @@ class QuotaStatusPolicy:
             self.summaries = ()
             return
         ledger = self.state.open_ledger()
+        self._memory = self.state.plugin(Queues).remember(self.wall())
         over: dict[QuotaName, list[Overuse]] = {}
         for overuse in find_overuse(ledger):
             over.setdefault(overuse.quota, []).append(overuse)
@@ -210,6 +218,10 @@ class QuotaStatusPolicy:
         waiting = None if in_force is None else self.queue_of(in_force.name)
         if waiting is not None:
             fields["queue"] = _make_queue(waiting).encode_set()
+        if self._memory is not None and summary is not None and not summary.is_parent:
+            memory = encode_record(self._memory.record(quota.name))
+            if memory is not None:
+                fields["queueMemory"] = memory.encode_set()
         return fields, conditions
 
     def _keep(self, key: QuotaKey, valid: QuotaSpec) -> KeptSpec:

@@ -15,6 +15,11 @@ class QueueDefaults(QueueSpec, Section):
     What a quota says, or one above it, goes before.
     """
 
+    stamped_users: bool = False
+    """Whether users are those of the annotation `operators.koordinator.sh/user`, and not their
+    namespaces: only where a policy writes it, as the overlay `users` does."""
+
     @override
     def plan_options(self) -> Iterable[object]:
-        yield QueueOptions(values_of(self))
+        values = {name: n for name, n in values_of(self).items() if name in QueueSpec.model_fields}
+        yield QueueOptions(values, self.stamped_users)

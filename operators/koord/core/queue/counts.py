@@ -44,8 +44,10 @@ def has_started(unit: Unit, view: StateView) -> bool:
 class StartedUnits:
     """The started units, by queue and user."""
 
-    def __init__(self, view: StateView, queue_of: Callable[[Pod], str]) -> None:
-        self._view, self._queue_of = view, queue_of
+    def __init__(
+        self, view: StateView, queue_of: Callable[[Pod], str], user_of: Callable[[Pod], str]
+    ) -> None:
+        self._view, self._queue_of, self._user_of = view, queue_of, user_of
         self._feed = view.feed()
         self._lines: dict[str, tuple[Line, Line]] = {}
         """Unit -> where it counts."""
@@ -68,7 +70,7 @@ class StartedUnits:
         is_first = not gang or min(self._view.gangs.group(gang).gangs) == gang
         lines = None
         if started is not None and is_first:
-            lines = lines_of(self._queue_of(started), started.namespace)
+            lines = lines_of(self._queue_of(started), self._user_of(started))
         before = self._lines.get(unit)
         if lines == before:
             return

@@ -41,16 +41,18 @@ class RunHistory:
         self._records: dict[RunKind, KindRecord] = {}
         for record in sorted(records, key=lambda record: (record.ended, record.user, record.kind)):
             self._keep(record)
+        self._before = {kind: record.ended for kind, record in self._records.items()}
+        """Up to when runs were counted before a restart."""
 
     def note(self, kind: RunKind, seconds: int, ended: int, *, has_failed: bool) -> bool:
         """Remember a run; whether that was new."""
         if seconds <= 0 or (has_failed and seconds < LEAST_SECONDS):
             return False
+        if ended <= self._before.get(kind, 0):
+            return False
         before = self._records.get(kind)
-        if before is not None and ended <= before.ended:
-            return False  # it was counted before a restart
         durations = (*(before.seconds if before else ()), seconds)[-MOST_RUNS:]
-        self._keep(KindRecord(*kind, durations, ended))
+        self._keep(KindRecord(*kind, durations, max(ended, before.ended if before else 0)))
         return True
 
     def estimate(self, kind: RunKind) -> Estimate | None:

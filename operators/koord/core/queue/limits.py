@@ -14,6 +14,7 @@ from koord.core.queue.counts import has_started
 from koord.core.queue.earlier_runs import EarlierRuns
 from koord.core.queue.reasons import TimeLimitReached, TimeLimitTooLong
 from koord.core.queue.run_time import (
+    Estimate,
     RunTime,
     limit_of,
     limits_of,
@@ -32,8 +33,10 @@ class RunLimits:
         view: StateView,
         queue_of: Callable[[Pod], str],
         settings_of: Callable[[str], QueueSettings],
+        estimate: Callable[[Sequence[Pod]], Estimate | None],
     ) -> None:
         self._view, self._queue_of, self._settings_of = view, queue_of, settings_of
+        self._estimate = estimate
         self._earlier: EarlierRuns | None = None
 
     def terms_of(self, pod: Pod) -> RunTerms:
@@ -49,12 +52,16 @@ class RunLimits:
         """Return how long a waiting unit runs if it starts now."""
         settings = self._settings_of(self._queue_of(unit.pods[0]))
         pods = [(pod, demand.run) for demand in unit.demands for pod in demand.pods]
-        return run_time_of(pods, settings, lambda pod, gang: self._left_of(pod, gang, settings))
+        estimate = self._estimate(unit.pods)
+        return run_time_of(
+            pods, settings, lambda pod, gang: self._left_of(pod, gang, settings), estimate
+        )
 
     def run_time_of_running(self, pods: Sequence[Pod]) -> RunTime:
         """Return how long a unit runs of which these are the pods on nodes."""
         settings = self._settings_of(self._queue_of(pods[0]))
-        return run_time_of_running([(pod, self.terms_of(pod)) for pod in pods], settings)
+        terms = [(pod, self.terms_of(pod)) for pod in pods]
+        return run_time_of_running(terms, settings, self._estimate(pods))
 
     def run_time_of_placed(self, pod: Pod) -> RunTime:
         """Return how long a pod on a node runs.
@@ -65,7 +72,10 @@ class RunLimits:
             return self.run_time_of_running((pod,))
         settings, terms = self._settings_of(self._queue_of(pod)), self.terms_of(pod)
         return run_time_of(
-            [(pod, terms)], settings, lambda each, gang: self._left_of(each, gang, settings)
+            [(pod, terms)],
+            settings,
+            lambda each, gang: self._left_of(each, gang, settings),
+            self._estimate((pod,)),
         )
 
     def refuse(self, unit: Unit) -> TimeLimitTooLong | TimeLimitReached | None:

@@ -6,6 +6,7 @@ A leaf quota is a queue; its settings are inherited.
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final
 
 from typing_extensions import override
@@ -23,7 +24,6 @@ from koord.core.engine.plugin import (
     Session,
 )
 from koord.core.engine.state_view import StateView
-from koord.core.model.gangs import QueueMemory
 from koord.core.model.plan import Placement, Plan, Unit, UnitKey, Unplaced
 from koord.core.model.pods import Pod, PodShape
 from koord.core.model.reasons import Reason
@@ -31,6 +31,7 @@ from koord.core.queue.counts import Line, StartedUnits, has_started, lines_of
 from koord.core.queue.cycle_turns import BlockedHeads, CycleTurns
 from koord.core.queue.ends import EndingPod, Ends
 from koord.core.queue.limits import RunLimits
+from koord.core.queue.memory import QueueRecord, RunMemory
 from koord.core.queue.planned_room import PlannedRoom, TryPlan
 from koord.core.queue.reasons import (
     NAME,
@@ -43,7 +44,7 @@ from koord.core.queue.reasons import (
     WouldDelay,
 )
 from koord.core.queue.reserved_limits import PlannedStart
-from koord.core.queue.run_time import Knowledge, RunTime, hints_of
+from koord.core.queue.run_time import Estimate, Knowledge, RunTime, hints_of
 from koord.core.queue.settings import QueueSettings, settle
 from koord.core.queue.turns import (
     OPEN,
@@ -77,6 +78,8 @@ class QueueOptions:
     """What holds for queues where no quota says anything else, by setting."""
 
     values: Mapping[str, Any] = field(default_factory=dict)
+    are_users_stamped: bool = False
+    """Whether a policy writes on each pod for whom it runs, so that it can be believed."""
 
 
 class Queues(Plugin):
@@ -90,6 +93,7 @@ class Queues(Plugin):
         self._settings: dict[str, QueueSettings] = {}
         self._edits: object = None
         self._started: StartedUnits | None = None
+        self._memory: RunMemory | None = None
         self._heads = BlockedHeads()
         self._heads_at = self._due_at = 0.0
         self._feed: Feed | None = None
@@ -111,7 +115,7 @@ class Queues(Plugin):
         super().attach(view)
         self._default = settle(self._options.values, (), compat=self._is_compat)
         self._note_limits()
-        self.limits = RunLimits(view, self.queue_of, self.settings_of)
+        self.limits = RunLimits(view, self.queue_of, self.settings_of, self._estimate)
 
     @override
     def absorb(self) -> None:
@@ -122,15 +126,45 @@ class Queues(Plugin):
             self._settings = {}
             self._note_limits()
         if not self.is_limiting:
-            self._started = self._feed = None
+            self._started = self._feed = self._memory = None
             return
         if self._feed is None:
             self._feed = self.view.feed()
         changes = self._feed.drain()
         self._has_moved |= bool(self._heads.protections and (changes.freed or changes.removed))
         if self._started is None:
-            self._started = StartedUnits(self.view, self.queue_of)
+            self._started = StartedUnits(self.view, self.queue_of, self.user_of)
         self._started.update()
+        if self._memory is None:
+            self._memory = RunMemory(self.view, self.queue_of, self.user_of, self._record_of)
+        self._memory.update(self.view.now)
+
+    def remember(self, now: float) -> RunMemory | None:
+        """Return what queues remember by ``now``; None where nobody says anything of queues."""
+        self.absorb()
+        if self._memory is not None:
+            self._memory.update(now)
+        return self._memory
+
+    def user_share(self, queue: str, user: str) -> Fraction:
+        """Return what a user has used of a queue lately; equal for all where it does not count."""
+        settings = self.settings_of(queue)
+        if settings.user_fairness == "None" or self._memory is None:
+            return Fraction(0)
+        return self._memory.share(queue, user, settings.user_weights.get(user, 1))
+
+    def user_of(self, pod: Pod) -> str:
+        """Return for whom a pod runs: nobody can prove more than its namespace without a stamp."""
+        stamped = hints_of(pod).terms.user if self._options.are_users_stamped else ""
+        return stamped or pod.namespace
+
+    def _record_of(self, queue: str) -> QueueRecord | None:
+        spec = self.view.plugin(Quotas).cache.catalog.registry.get(queue)
+        record = None if spec is None else spec.queue_record
+        return record if isinstance(record, QueueRecord) else None
+
+    def _estimate(self, pods: Sequence[Pod]) -> Estimate | None:
+        return None if self._memory is None or not pods else self._memory.estimate(pods)
 
     def queue_of(self, pod: Pod) -> str:
         """Return the leaf quota that a pod charges."""
@@ -407,19 +441,19 @@ class QueueTurnSession(HoldSession, Ordering):
             return Unplaced(unit.key, unit.pods, reason)
         pod = unit.pods[0]
         queue = self._queues.queue_of(pod)
-        settings = self._queues.settings_of(queue)
+        settings, user = self._queues.settings_of(queue), self._queues.user_of(pod)
         limits = (
             ("", settings.max_running, "maxRunning"),
-            (pod.namespace, settings.max_running_per_user, "maxRunningPerUser"),
+            (user, settings.max_running_per_user, "maxRunningPerUser"),
         )
         started = self._queues.started()
-        for user, limit, setting in limits:
-            running = started[queue, user] + self._more[queue, user]
+        for whom, limit, setting in limits:
+            running = started[queue, whom] + self._more[queue, whom]
             if limit is not None and running >= limit:
-                reason = TooManyRunning(queue, user, running, limit, setting)
+                reason = TooManyRunning(queue, whom, running, limit, setting)
                 return Unplaced(unit.key, unit.pods, reason)
-        self._count(lines_of(queue, pod.namespace), 1)
-        self._cycle.undo.push(self._count, lines_of(queue, pod.namespace), -1)
+        self._count(lines_of(queue, user), 1)
+        self._cycle.undo.push(self._count, lines_of(queue, user), -1)
         return Admission(unit)
 
     def _count(self, lines: tuple[Line, Line], count: int) -> None:
@@ -434,16 +468,16 @@ class QueueTurnSession(HoldSession, Ordering):
             for unit in self._cycle.pending():
                 pod = unit.pods[0]
                 queue = self._queues.queue_of(pod)
-                settings = self._queues.settings_of(queue)
+                settings, user = self._queues.settings_of(queue), self._queues.user_of(pod)
                 limits = (
                     ("", settings.max_pending, "maxPending"),
-                    (pod.namespace, settings.max_pending_per_user, "maxPendingPerUser"),
+                    (user, settings.max_pending_per_user, "maxPendingPerUser"),
                 )
-                for user, limit, setting in limits:
-                    if limit is not None and waiting[queue, user] >= limit:
-                        self._parked[unit.key] = QueueFull(queue, user, limit, setting)
+                for whom, limit, setting in limits:
+                    if limit is not None and waiting[queue, whom] >= limit:
+                        self._parked[unit.key] = QueueFull(queue, whom, limit, setting)
                 if unit.key not in self._parked and not _is_held(unit):
-                    waiting.update(lines_of(queue, pod.namespace))
+                    waiting.update(lines_of(queue, user))
         return self._parked
 
 

@@ -80,6 +80,8 @@ class QuotaSpec:
     admission: Amounts | None = None
     queue: Mapping[str, Any] = field(default_factory=dict)
     """What it says about its queue, by setting; queues know what it means."""
+    queue_record: object = field(default=None, compare=False)
+    """What its status has kept of its queue, for queues."""
     unreadable: tuple[tuple[str, str], ...] = ()
     is_terminating: bool = field(default=False, compare=False)
     """Deleted, but kept for its pods or children."""

@@ -54,6 +54,7 @@ from koord.core.quota.status import RECORDED
 from koord.kube.decode import MALFORMED
 from koord.kube.translate.amounts import encode_amounts, write_quantities
 from koord.kube.translate.node_affinity import encode_selector, make_selector, translate_selector
+from koord.kube.translate.queue_records import read_record
 from koord.kube.translate.statuses import HasUid, SeenStatuses, read_last_valid
 from koord.kube.wire import WireCustomResource, WireObjectMeta
 
@@ -116,9 +117,10 @@ class QuotaTranslator(SeenStatuses):
     def translate(self, wire: WireCustomResource) -> QuotaSpec:
         self._metas[wire.metadata.uid] = wire.metadata
         status = self._see(wire.metadata.uid, wire.status)
-        return replace(
-            translate_quota(wire), last_valid=_translate_last_valid(wire.metadata, status)
-        )
+        last_valid, record = _translate_last_valid(wire.metadata, status), read_record(status)
+        if last_valid is not None and record is not None:
+            last_valid = replace(last_valid, queue_record=record)
+        return replace(translate_quota(wire), last_valid=last_valid, queue_record=record)
 
 
 def make_recorded(amounts: Mapping[str, Amounts]) -> dict[str, str]:
