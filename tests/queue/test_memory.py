@@ -89,8 +89,8 @@ def test_a_gang_has_run_when_its_last_member_has_ended() -> None:
         cluster.pods(replace(ran(f"{name}-1", 20, 90 + int(name[-1])), gang=gang))
     queues = look(cluster, 200)
     gang = make_pod("x").gang("default/g-4").build().gang
-    waiting = [replace(ran(f"w-{at}", 0), gang=gang) for at in range(2)]
-    assert queues.limits.run_time_of_running(waiting).expected == 83
+    members = [replace(ran(f"w-{at}", 0), gang=gang) for at in range(2)]
+    assert queues.limits.run_time_of_running(members).expected == 83
 
 
 def test_what_was_evicted_tells_nothing() -> None:
@@ -110,6 +110,43 @@ def test_users_who_have_used_more_come_later_where_that_counts() -> None:
     unfair = make_queue(max_running=9)
     unfair.pods(ran("a", 1, 2000, user="ada"))
     assert look(unfair, 2100).user_share("team", "ada") == Fraction(0)
+
+
+def test_users_of_a_queue_take_turns() -> None:
+    """Ada has used most; two of Bob's do not start before Eve's first, who has used as little."""
+    cluster = make_queue(user_fairness="Decayed", policy="BestEffort")
+    cluster.pods(ran("old", 1, 2000, user="ada"))
+    users = {"a1": "ada", "a2": "ada", "b1": "bob", "b2": "bob", "e1": "eve"}
+    for at, (name, user) in enumerate(users.items()):
+        hints = (("queue", QueueHints(terms=RunTerms(user=user))),)
+        cluster.pods(replace(waiting(name, at), extensions=hints))
+    cluster.state.advance(2100)
+    assert [unit.pods[0].name for unit in cluster.take(2100)] == ["b1", "e1", "b2", "a1", "a2"]
+
+
+def test_priorities_and_other_queues_keep_their_turns() -> None:
+    cluster = make_queue(user_fairness="Decayed", policy="BestEffort")
+    cluster.quotas(make_quota("plain", max={GPU: 99}))
+    cluster.pods(ran("old", 1, 2000, user="ada"))
+    ada, bob = ((("queue", QueueHints(terms=RunTerms(user=user))),) for user in ("ada", "bob"))
+    cluster.pods(replace(waiting("urgent", 9), extensions=ada, priority=5))
+    cluster.pods(replace(waiting("first", 1), extensions=ada))
+    cluster.pods(replace(waiting("between", 2), quota="plain"))
+    cluster.pods(replace(waiting("second", 3), extensions=bob))
+    cluster.state.advance(2100)
+    names = [unit.pods[0].name for unit in cluster.take(2100)]
+    assert names == ["urgent", "second", "between", "first"]
+
+
+def test_without_fairness_nothing_is_sorted() -> None:
+    assert make_queue(max_running=3).state.sorter is None
+    cluster = make_queue(user_fairness="Decayed")
+    look(cluster, 1)
+    assert cluster.state.sorter is not None
+
+
+def waiting(name: str, created: int) -> Pod:
+    return replace(make_pod(name).quota("team").gpu(1).build(), created=float(created))
 
 
 def test_without_a_stamp_the_user_is_the_namespace() -> None:

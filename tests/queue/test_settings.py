@@ -31,6 +31,8 @@ SETTINGS = st.fixed_dictionaries(
         "maxRunTime": TIME,
         "defaultRunTime": TIME,
         "enforceDefault": st.booleans(),
+        "userFairness": st.sampled_from(["None", "Decayed"]),
+        "userWeights": st.dictionaries(st.text(min_size=1, max_size=9), st.integers(1, 100)),
     },
 )
 
@@ -76,7 +78,7 @@ def test_the_last_valid_settings_stay_over_a_restart() -> None:
         ('{"ageTiers": 10000000}', "ageTiers"),
         ('{"enforceDefault": "yes"}', "enforceDefault"),
         ('{"maxRuning": 1}', "maxRuning"),
-        ('{"maxRunning": 3, "userFairness": "Decayed"}', "userFairness"),
+        ('{"maxRunning": 3, "ageStep": "6h"}', "ageStep"),
         ('["Strict"]', ""),
         ("[" * 9999, ""),
     ],

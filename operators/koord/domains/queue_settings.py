@@ -17,7 +17,7 @@ class QueueDefaults(QueueSpec, Section):
 
     stamped_users: bool = False
     """Whether users are those of the annotation `operators.koordinator.sh/user`, and not their
-    namespaces: only where a policy writes it, as the overlay `users` does."""
+    namespaces: only where a policy on admission writes it on all pods."""
 
     @override
     def plan_options(self) -> Iterable[object]:

@@ -276,6 +276,8 @@ class Plugin:
     """Plugins that absorb before, and open their sessions before."""
     orders_by_default: ClassVar[bool] = False
     """Whether it orders units only where no other plugin does."""
+    is_ordering: bool = True
+    """Whether it orders units now; what is not in use costs nothing."""
 
     view: "StateView"
     """The cluster state, from :meth:`attach` on."""

@@ -73,7 +73,7 @@ class ClusterState:
         self._advancing = overriding(self.plugins, "advance")
         self._giving_turns = overriding(self.plugins, "has_turn")
         self._timing = overriding(self.plugins, "take_due")
-        self.sorter = _find_sorter(self.plugins)
+        self._sorter = _find_sorter(self.plugins)
         self._observed: dict[str, Pod] = {}
         self._uid_of: dict[str, str] = {}
         self._assumed: dict[str, str] = {}
@@ -123,6 +123,11 @@ class ClusterState:
         """Return the current pod with the key ``namespace/name``."""
         uid = self._uid_of.get(key)
         return None if uid is None else self.pods.get(uid)
+
+    @property
+    def sorter(self) -> Plugin | None:
+        """The plugin that orders units now."""
+        return self._sorter if self._sorter is not None and self._sorter.is_ordering else None
 
     def advance(self, now: float) -> set[str]:
         """Set the time, in seconds since the epoch; return the nodes with more room by now.

@@ -66,6 +66,11 @@ class BlockedHeads:
             self.blocked.pop(key, None)
             self.protections.pop(key, None)
 
+    def place_of(self, key: UnitKey) -> int | None:
+        """Return the place of a unit among those whose reserved room has refused others."""
+        protection = self.protections.get(key)
+        return protection.refused_at if protection and protection.reserved else None
+
     def copy(self) -> "BlockedHeads":
         protections = {key: copy(protection) for key, protection in self.protections.items()}
         return BlockedHeads(dict(self.blocked), protections, self.idle)

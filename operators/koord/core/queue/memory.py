@@ -5,7 +5,7 @@ restart, but for what ended and was deleted since the last write.
 """
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -64,6 +64,7 @@ class RunMemory:
         self._runs: list[_EndedRun] = []
         """Those that are not counted yet: they are in the order in which they ended."""
         self._records: dict[str, tuple[int, QueueRecord]] = {}
+        self._capacity_of: tuple[int, Mapping[str, int]] = (-1, {})
         self._shares: dict[tuple[str, str], tuple[int, Fraction]] = {}
 
     def update(self, now: float) -> None:
@@ -75,8 +76,8 @@ class RunMemory:
             self._note_pods(uid, {uid}, () if pod is None or pod.gang is not None else (pod,))
         for gang in changes.gangs:
             members = self._view.gangs.members(gang)
-            known = self._gangs.pop(gang, set())
-            self._note_pods(gang, known, members.values())
+            before = self._gangs.pop(gang, set())
+            self._note_pods(gang, before, members.values())
             running = {uid for uid in members if self._use.runs(uid)}
             if running:
                 self._gangs[gang] = running
@@ -87,12 +88,19 @@ class RunMemory:
     def share(self, queue: str, user: str, weight: int) -> Fraction:
         """Return what a user has used lately, as part of the cluster and by weight."""
         now = self._now
-        known = self._shares.get((queue, user))
-        if known is None or known[0] != now:
+        seen = self._shares.get((queue, user))
+        if seen is None or seen[0] != now:
             self._restore(queue)
             share = self._use.share((queue, user), self._capacity(), 1, now)
-            known = self._shares[queue, user] = (now, share)
-        return known[1] / weight
+            seen = self._shares[queue, user] = (now, share)
+        return seen[1] / weight
+
+    def charge(self, pods: Iterable[Pod], weight: int) -> Fraction:
+        """Return by how much the share of a user grows at once when these start now."""
+        asks: Counter[str] = Counter()
+        for pod in pods:
+            asks.update(dict(pod.shape.requests))
+        return self._use.charge_of_start(asks, self._capacity(), weight, self._now)
 
     def estimate(self, pods: Sequence[Pod]) -> Estimate | None:
         """Return what earlier runs of a unit tell of it, by its waiting or running pods."""
@@ -117,11 +125,11 @@ class RunMemory:
         self._records[queue] = (tick, made)
         return made
 
-    def _note_pods(self, unit: str, known: Iterable[str], pods: Iterable[Pod]) -> None:
+    def _note_pods(self, unit: str, before: Iterable[str], pods: Iterable[Pod]) -> None:
         """Count the pods of a unit, and the unit once all of them have ended."""
         now = self._now
         present = {pod.uid: pod for pod in pods}
-        for uid in known:
+        for uid in before:
             if uid not in present:
                 self._use.end(uid, now)
         for pod in present.values():
@@ -179,15 +187,19 @@ class RunMemory:
         """Return what runs of the kind of a unit share: what its owner says, else its names."""
         first = min(pods, key=lambda pod: pod.key)
         spec = None if first.gang is None else self._view.gangs.spec(first.gang.key)
-        said = hints_of(first).terms.run_class or (spec.run.run_class if spec else "")
-        if said:
-            return self._user_of(first), _digest("class", said)
+        run_class = hints_of(first).terms.run_class or (spec.run.run_class if spec else "")
+        if run_class:
+            return self._user_of(first), _digest("class", run_class)
         shapes = sorted({pod.shape.requests for pod in pods})
         return self._user_of(first), _digest(*_name_of(first), repr(shapes))
 
     def _capacity(self) -> Mapping[str, int]:
+        """Return what the nodes have; it only weighs resources against each other."""
         table = self._view.table
-        return {key: int(table.allocatable[at].sum()) for key, at in table.columns.items()}
+        if self._capacity_of[0] != self._now:
+            amounts = {key: int(table.allocatable[at].sum()) for key, at in table.columns.items()}
+            self._capacity_of = (self._now, amounts)
+        return self._capacity_of[1]
 
 
 def _has_ended(pod: Pod) -> bool:

@@ -24,6 +24,7 @@ from koord.core.engine.plugin import (
     Session,
 )
 from koord.core.engine.state_view import StateView
+from koord.core.model.gangs import QueueMemory
 from koord.core.model.plan import Placement, Plan, Unit, UnitKey, Unplaced
 from koord.core.model.pods import Pod, PodShape
 from koord.core.model.reasons import Reason
@@ -54,6 +55,7 @@ from koord.core.queue.turns import (
     Turn,
     make_turns,
 )
+from koord.core.queue.user_order import UserOrder
 from koord.core.quota.model import QuotaSpec
 from koord.core.quota.plugin import Quotas
 
@@ -87,6 +89,7 @@ class Queues(Plugin):
 
     name = NAME
     after = ("quota",)
+    orders_by_default = True
 
     def __init__(self, options: QueueOptions, *, is_compat: bool = False) -> None:
         self._options = options
@@ -108,7 +111,7 @@ class Queues(Plugin):
         self._is_compat = is_compat
         self._tried: Mapping[str, Any] = {}
         """Settings that all queues follow, for a question."""
-        self.is_limiting = False
+        self.is_limiting = self.is_ordering = False
 
     @override
     def attach(self, view: StateView) -> None:
@@ -152,6 +155,25 @@ class Queues(Plugin):
         if settings.user_fairness == "None" or self._memory is None:
             return Fraction(0)
         return self._memory.share(queue, user, settings.user_weights.get(user, 1))
+
+    @override
+    def order(self, units: Sequence[Unit]) -> Iterable[Unit]:
+        """Let users of a queue take turns where their use counts."""
+        return UserOrder[Unit](
+            self._fair_queue_of,
+            lambda unit: self.user_of(unit.pods[0]),
+            self.user_share,
+            self._charge_of,
+            self._heads.place_of,
+        ).sort(units)
+
+    def _fair_queue_of(self, unit: Unit) -> str:
+        queue = self.queue_of_unit(unit) if unit.pods else ""
+        return queue if queue and self.settings_of(queue).user_fairness != "None" else ""
+
+    def _charge_of(self, queue: str, user: str, unit: Unit) -> Fraction:
+        weight = self.settings_of(queue).user_weights.get(user, 1)
+        return Fraction(0) if self._memory is None else self._memory.charge(unit.pods, weight)
 
     def user_of(self, pod: Pod) -> str:
         """Return for whom a pod runs: nobody can prove more than its namespace without a stamp."""
@@ -343,8 +365,9 @@ class Queues(Plugin):
 
     def _note_limits(self) -> None:
         specs = self.view.plugin(Quotas).cache.catalog.registry.specs
-        is_set = bool(self._options.values or self._tried)
-        self.is_limiting = is_set or any(spec.queue for spec in specs.values())
+        settings = [self._options.values, self._tried, *(spec.queue for spec in specs.values())]
+        self.is_limiting = any(settings)
+        self.is_ordering = any(values.get("user_fairness", "None") != "None" for values in settings)
 
 
 class HoldSession(Admitting):

@@ -31,7 +31,7 @@ class UseRecord:
 
 
 @dataclass(slots=True)
-class _Run:
+class _UsingPod:
     """A pod that runs, and since when what it uses is not in the ledger."""
 
     line: UserLine
@@ -41,7 +41,7 @@ class _Run:
 
 
 @dataclass(slots=True)
-class _Running:
+class _UsedNow:
     """What runs of one user."""
 
     amounts: Counter[str] = field(default_factory=Counter)
@@ -61,8 +61,8 @@ class UseOfUsers:
         self._decay = decay
         self._epoch: int | None = None
         self._ledgers: dict[UserLine, dict[str, int]] = {}
-        self._runs: dict[str, _Run] = {}
-        self._running: defaultdict[UserLine, _Running] = defaultdict(_Running)
+        self._runs: dict[str, _UsingPod] = {}
+        self._running: defaultdict[UserLine, _UsedNow] = defaultdict(_UsedNow)
         self._young: dict[str, None] = {}
         """Pods that count as if they had run for a while, those that started first in front."""
 
@@ -85,7 +85,7 @@ class UseOfUsers:
         self._begin(max(times))
         start, since = self._within(started), self._within(max(times))
         kept = {key: amount for key, amount in requests if key != PODS and amount}
-        self._runs[uid] = _Run(line, kept, start, since)
+        self._runs[uid] = _UsingPod(line, kept, start, since)
         self._running[line].count(kept, self._decay.weigh_until(since), 1)
         if counted <= started:
             self._young[uid] = None
@@ -112,6 +112,15 @@ class UseOfUsers:
         """Return the dominant share of what a user has used of a queue until now."""
         self._begin(now)
         return share(add(self.use(line, now), self._find_early(line, now)), capacity, weight)
+
+    def charge_of_start(
+        self, asks: Mapping[str, int], capacity: Ledger, weight: int, now: int
+    ) -> Fraction:
+        """Return the share that is charged at once for what starts now."""
+        self._begin(now)
+        each = LEAST_SECONDS * self._decay.weight(self._within(now) // self._decay.tick)
+        ledger = {key: amount * each for key, amount in asks.items() if key != PODS}
+        return share(ledger, capacity, weight)
 
     def use(self, line: UserLine, now: int) -> Ledger:
         """Return what a user has really used until now."""
@@ -149,7 +158,7 @@ class UseOfUsers:
                 early[key] += amount * (counted - ran)
         return early
 
-    def _find_young(self, line: UserLine) -> Iterator[_Run]:
+    def _find_young(self, line: UserLine) -> Iterator[_UsingPod]:
         return (run for uid in self._young if (run := self._runs[uid]).line == line)
 
     def _epoch_of(self, second: int) -> int:
