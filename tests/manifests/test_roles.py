@@ -40,7 +40,6 @@ READ_OTHERWISE = {
         ("scheduling.koordinator.sh", "podmigrationjobs", "list"),
     },
     "rebalancepolicy": {
-        ("", "pods", "get"),
         ("policy", "poddisruptionbudgets", "list"),
         ("scheduling.koordinator.sh", "podmigrationjobs", "list"),
     },
