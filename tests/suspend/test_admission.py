@@ -13,7 +13,9 @@ from koord.answers.why import make_answer
 from koord.api.keys import operators
 from koord.core.engine.queue import find_pending
 from koord.core.eviction.protection import Protection, find_lasting_protection, spares_gang
+from koord.core.eviction.reclaim import plan_reclaim
 from koord.core.model.constraints import PodLabels
+from koord.core.model.pods import Handling
 from koord.core.model.topology_constraint import (
     NODE_LAYER,
     GatherStrategy,
@@ -362,3 +364,24 @@ def test_job_of_a_gang_with_a_topology_is_held_room_in_one_domain() -> None:
     jobs.cluster.pods(pods[3])
     assert len(jobs.tick()) == 4
     assert {jobs.cluster.pod(pod.name).node for pod in pods} == {"n2", "n3"}
+
+
+def test_over_use_is_reclaimed_for_a_suspended_job_and_never_what_stands_for_one() -> None:
+    jobs = make_job_cluster(gpus=8)
+    for name in ("a", "b"):
+        jobs.cluster.quotas(make_quota(name, min={GPU: 4}, max={GPU: 8}))
+    label = "quota.scheduling.koordinator.sh/name"
+    jobs.submit(make_job("lent", 4, labels={label: "b"}))
+    assert jobs.start() == ["default/job/lent"]
+    jobs.see("lent")
+    jobs.cluster.pods(
+        *(make_pod(f"p{at}").gpu(1).quota("b").running("n0").created(1) for at in range(4))
+    )
+    jobs.submit(make_job("train", 2, labels={label: "a"}))
+    assert jobs.start() == []
+    state = jobs.cluster.state
+    chosen = plan_reclaim(state, state.open_ledger(), "b", jobs.cluster.queue.blocked.values())
+    assert {reclaim.beneficiary for reclaim in chosen} == {"default/job/train"}
+    assert {pod.handling for reclaim in chosen for pod in reclaim.pods}.isdisjoint(
+        {Handling.STAND_IN}
+    )
