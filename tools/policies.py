@@ -17,7 +17,7 @@ from koord.reference.entries import Entry, EntryKind, list_entries
 ROOT: Final = Path(__file__).parents[1]
 POLICIES: Final = ROOT / "manifests" / "cluster"
 _RESULT: Final = re.compile(
-    r"(?P<on>Pod|Reservation|Pod or Reservation|Quota|Placeholder) (?P<what>annotation|label) "
+    r"(?P<on>Pod|Reservation|Pod or Reservation|Quota|Placeholder|Job) (?P<what>annotation|label) "
     r"\(result(?P<shared>, also of device plugins)?\)(, .*)?"
 )
 _VARIABLE: Final = re.compile(
