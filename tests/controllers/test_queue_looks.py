@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.builders import make_node, make_pod, make_pod_group
@@ -14,15 +15,16 @@ from tests.cluster import SCORING, make_cluster
 from koord.cli.cluster import read_told
 from koord.controllers.queue_looks import QueueLooks
 from koord.controllers.queue_status import make_queue_status, read_promise
-from koord.core.model.reasons import TooExpensive
+from koord.core.model.reasons import InternalError, TooExpensive
 from koord.core.queue.plugin import Queues
 from koord.core.queue.promises import Certainty, MoveCause
 from koord.core.queue.run_time import QueueHints
 from koord.core.queue.turns import TIMED, StartReservation
 
 if TYPE_CHECKING:
-    import pytest
     from tests.cluster import FakeCluster
+
+    from koord.core.model.reasons import Reason
 
 NOON = 1_767_268_800.0  # 2026-01-01T12:00:00Z
 
@@ -229,14 +231,16 @@ def test_a_queue_is_summed_up_at_most_once_a_minute() -> None:
     assert looks.summaries[queue].pending == 2
 
 
-def test_what_costs_too_much_to_plan_is_not_foreseen() -> None:
+@pytest.mark.parametrize(
+    "reason", [TooExpensive("default/g-0", 1, 0, 9, 5), InternalError("ZeroDivisionError")]
+)
+def test_what_costs_too_much_to_plan_is_not_foreseen(reason: Reason) -> None:
     cluster = make_waiting()
     looks = make_looks(cluster)
     cluster.state.advance(NOON)
     cluster.step(NOON)
     (key,) = cluster.queue.blocked
     blocked = cluster.queue.blocked[key]
-    reason = TooExpensive("default/g-0", 1, 0, 9, 5)
     cluster.queue.blocked[key] = replace(blocked, reason=reason)
     looks.look()
     standing = looks.of("default/g")

@@ -12,7 +12,7 @@ from koord.core.engine.planner import plan
 from koord.core.engine.scoring import Scoring
 from koord.core.engine.state import ClusterState
 from koord.core.model.plan import Unit
-from koord.core.model.reasons import Reason, TooExpensive
+from koord.core.model.reasons import InternalError, Reason, TooExpensive
 from koord.core.queue.endings import find_endings
 from koord.core.queue.eta import MOST_UNITS, Forecast, Outlook, choose_first
 from koord.core.queue.plugin import Queues, QueueTurnSession
@@ -113,8 +113,9 @@ def foresee(look: Look) -> Mapping[str, Forecast]:
 
 
 def _is_foreseeable(unit: Unit, look: Look) -> bool:
-    """Whether a unit is looked at: not if it is held, or costs more than a look may take."""
-    return not _is_held(unit) and not isinstance(look.refusals.get(unit.key), TooExpensive)
+    """Whether a unit is looked at: not if it is held, costs more than a look may take, or fails."""
+    is_left_out = isinstance(look.refusals.get(unit.key), TooExpensive | InternalError)
+    return not _is_held(unit) and not is_left_out
 
 
 def _find_strict(look: Look, unit: Unit) -> str:

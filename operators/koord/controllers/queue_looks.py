@@ -225,10 +225,11 @@ class QueueLooks:
             standing = standings.get(unit.key)
             if standing is None:
                 continue
-            before = self._promises.get(unit.key) or self._read_promise(unit)
-            if before is not None or _is_promised(standing):
-                ahead = [competitors[other.key] for other in units[:at]]
-                self._follow(unit.key, before, self._make_basis(unit, standing, ahead), usable)
+            with self._isolated.of(unit.key, self.clock()):
+                before = self._promises.get(unit.key) or self._read_promise(unit)
+                if before is not None or _is_promised(standing):
+                    ahead = [competitors[other.key] for other in units[:at]]
+                    self._follow(unit.key, before, self._make_basis(unit, standing, ahead), usable)
             if unit.key in self._moves:
                 standings[unit.key] = replace(standing, last_move=self._moves[unit.key])
             if standing.expected_start is not None:
