@@ -32,6 +32,7 @@ from koord.core.eviction.search import PreemptionContext
 from koord.core.migration.model import NEVER_EVICT, MigrationOptions
 from koord.core.model.budgets import Budget
 from koord.core.model.pods import Handling, MoveHints, OwnerReference
+from koord.core.model.selectors import Requirement, SelectorOperator
 
 if TYPE_CHECKING:
     from tests.builders import PodBuilder
@@ -280,3 +281,12 @@ def test_a_gang_that_moves_as_a_whole_needs_no_replica_that_remains() -> None:
     alone = (replace(OWNER, uid="uid-alone"),)
     cluster.pods(*(runner(f"g-{at}", f"n{at}", 2, owners=alone).gang("default/g") for at in (0, 1)))
     assert len(moves_of(find(cluster))) == 2
+
+
+def test_only_pods_on_nodes_that_the_settings_select_move() -> None:
+    cluster = make_cluster().nodes(
+        make_node("n0").gpu(8).label("pool", "a"), make_node("n1").gpu(8)
+    )
+    cluster.pods(runner("a", "n0", 2), runner("b", "n1", 2))
+    pool = MigrationOptions(node_selector=(Requirement("pool", SelectorOperator.IN, ("a",)),))
+    assert moves_of(find(cluster, migration=pool)) == [("a", "n0", "n1")]

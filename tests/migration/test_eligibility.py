@@ -9,11 +9,14 @@ from koord.core.migration.eligibility import EXPECTED_REPLICAS, find_ineligible
 from koord.core.migration.model import JobMode, MigrationOptions, MovedPod, NamespaceChoice
 from koord.core.migration.workload import Workload
 from koord.core.model.pods import OwnerReference
+from koord.core.model.selectors import Requirement, SelectorOperator
 from koord.domains.migration_settings import MigrationSettings, read_reported
 from koord.kube.leader_report import LeaderReport, decode_report, encode_report
 
 OWNER = OwnerReference("web", "ReplicaSet", "apps/v1", "r", is_controller=True)
-POD = MovedPod("ml", "web-1", "u1", node="n1", owners=(OWNER,), is_ours=True)
+POD = MovedPod(
+    "ml", "web-1", "u1", node="n1", owners=(OWNER,), is_ours=True, node_labels={"pool": "a"}
+)
 WEB = Workload("d", "Deployment web", 6)
 
 
@@ -37,6 +40,7 @@ def number(options: MigrationOptions = MigrationOptions(), /, **fields: Any) -> 
         ({"priority": 2_000_000_000}, 7, {"evicts_critical": True}),
         ({"priority": 500}, 7, {"skipped": frozenset({"PriorityThreshold"})}),
         ({"has_local_storage": True}, 8, {"evicts_local_storage": True}),
+        ({"node_labels": {"pool": "b"}}, 10, {"skipped": frozenset({"LabelSelector"})}),
         ({"has_claims": True}, 9, {"skipped": frozenset({"PVC"})}),
     ],
     ids=str,
@@ -48,6 +52,7 @@ def test_the_first_rule_that_is_broken(
         namespaces=NamespaceChoice(exclude=frozenset({"x"})),
         priority_threshold=500,
         ignores_claims=True,
+        node_selector=(Requirement("pool", SelectorOperator.IN, ("a",)),),
     )
     assert number(options) == 0
     assert number(options, **fields) == rule

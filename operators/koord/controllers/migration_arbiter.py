@@ -13,7 +13,7 @@ from typing import Final
 
 from koord.controllers.migration import MigrationPolicy, is_of_descheduler
 from koord.core.engine.state import ClusterState
-from koord.core.eviction.mobility import resolve_options
+from koord.core.eviction.mobility import labels_of_node, resolve_options
 from koord.core.migration.arbitration import (
     Answer,
     MigratingGang,
@@ -164,6 +164,7 @@ class MigrationArbiter:
             seen.handling is not Handling.NOT_OURS or seen.recorded is not None
         )
         pod = read_moved_pod(wire, is_ours=is_ours, gang="" if gang is None else gang.key)
+        pod = replace(pod, node_labels=labels_of_node(self.policy.state, pod.node))
         if not pod.node:
             return MigrationCandidate(
                 job, pod, forbidden="it has no node yet: there is nothing to move"

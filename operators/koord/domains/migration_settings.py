@@ -185,6 +185,8 @@ class MigrationSettings(Section):
     priority_threshold: PriorityThresholdSettings = PriorityThresholdSettings()
     label_selector: Annotated[dict[str, str], Field(max_length=64)] = Field(default_factory=dict)
     """Only pods with all of these labels."""
+    node_selector: Annotated[dict[str, str], Field(max_length=64)] = Field(default_factory=dict)
+    """Only pods on nodes with all of these labels."""
     namespaces: NamespacesSettings = NamespacesSettings()
     arbitration_args: ArbitrationSettings = ArbitrationSettings()
     memory: Seconds = Field(default=1800.0, ge=0)
@@ -235,14 +237,18 @@ class MigrationSettings(Section):
             ignores_claims=self.ignore_pvc_pods,
             priority_threshold=self.priority_threshold.value,
             threshold_class=self.priority_threshold.name,
-            label_selector=tuple(
-                Requirement(key, SelectorOperator.IN, (value,))
-                for key, value in sorted(self.label_selector.items())
-            ),
+            label_selector=_make_selector(self.label_selector),
+            node_selector=_make_selector(self.node_selector),
             skipped=frozenset(self.skip_eviction_gates),
             arbitrates=self.arbitration_args.enabled,
             memory=self.memory,
         )
+
+
+def _make_selector(labels: Mapping[str, str]) -> tuple[Requirement, ...]:
+    return tuple(
+        Requirement(key, SelectorOperator.IN, (value,)) for key, value in sorted(labels.items())
+    )
 
 
 def read_reported(section: Mapping[str, Any] | None, *, compat: bool) -> MigrationOptions:

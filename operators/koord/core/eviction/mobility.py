@@ -6,6 +6,7 @@ gang and disruption budgets allow it, depends on what else moves, and is decided
 """
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
@@ -79,7 +80,7 @@ class Mobility:
         if obstacle is not None:
             return obstacle
         workload = self._workload_of(pod) if is_alone and pod.gang is None else None
-        return find_ineligible(describe(pod), self.options, workload=workload)
+        return find_ineligible(describe(self.state, pod), self.options, workload=workload)
 
     def _workload_of(self, pod: Pod) -> Workload:
         if self._replicas is None:
@@ -93,7 +94,7 @@ class Mobility:
         return Workload(uid, name, max(self._replicas[uid], 1))
 
 
-def describe(pod: Pod) -> MovedPod:
+def describe(state: ClusterState, pod: Pod) -> MovedPod:
     """Return a pod that may be evicted as the rules of jobs see it."""
     hints = pod.move_hints
     return MovedPod(
@@ -113,4 +114,11 @@ def describe(pod: Pod) -> MovedPod:
         has_claims=bool(pod.claims),
         evicts_protected=hints.evicts_protected,
         eviction_cost=hints.eviction_cost,
+        node_labels=labels_of_node(state, pod.node),
     )
+
+
+def labels_of_node(state: ClusterState, name: str) -> Mapping[str, str]:
+    """Return the labels of a node; none if there is no such node."""
+    row = state.table.row_of.get(name)
+    return {} if row is None else state.table.node_at(row).labels

@@ -98,9 +98,12 @@ def _of_claims(pod: MovedPod, options: MigrationOptions) -> str:
 
 
 def _of_labels(pod: MovedPod, options: MigrationOptions) -> str:
-    if is_selected(pod.labels, options.label_selector) or not options.checks("LabelSelector"):
+    if not options.checks("LabelSelector"):
         return ""
-    return "the settings do not select its labels"
+    if not is_selected(pod.labels, options.label_selector):
+        return "the settings do not select its labels"
+    is_chosen = is_selected(pod.node_labels, options.node_selector)
+    return "" if is_chosen else f"the settings do not select its node {pod.node}"
 
 
 RULES: Final = (

@@ -252,6 +252,7 @@ class MovedPod:
     deletion_cost: int = 0
     policy: str = ""
     """How it ends, by its label."""
+    node_labels: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def key(self) -> str:
@@ -330,6 +331,8 @@ class MigrationOptions:
     threshold_class: str = ""
     """The PriorityClass whose value is the threshold, if none is given."""
     label_selector: LabelSelector = ()
+    node_selector: LabelSelector = ()
+    """Of the nodes that pods leave."""
     skipped: frozenset[str] = frozenset()
     """Names of gates that are not checked."""
     arbitrates: bool = True
