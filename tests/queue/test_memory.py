@@ -63,7 +63,7 @@ def test_jobs_that_a_cron_job_makes_tell_how_long_the_next_takes() -> None:
         cluster.pods(ran(f"p{at}", start, start + seconds, owner=f"nightly-2911{at}"))
     look(cluster, 5000)
     assert next_run(cluster, "p9", "nightly-29119") == (Knowledge.HISTORY, 250, 600)
-    assert next_run(cluster, "p9", "other-29119")[0] is Knowledge.NONE
+    assert next_run(cluster, "p8", "other-29119")[0] is Knowledge.NONE
 
 
 def test_a_run_class_goes_before_names_and_is_of_its_user() -> None:
@@ -74,7 +74,7 @@ def test_a_run_class_goes_before_names_and_is_of_its_user() -> None:
         )
     look(cluster, 5000)
     assert next_run(cluster, "q", "anything", run_class="x", user="ada")[0] is Knowledge.HISTORY
-    assert next_run(cluster, "q", "anything", run_class="x", user="eve")[0] is Knowledge.NONE
+    assert next_run(cluster, "r", "anything", run_class="x", user="eve")[0] is Knowledge.NONE
 
 
 def test_a_gang_has_run_when_its_last_member_has_ended() -> None:
@@ -91,6 +91,22 @@ def test_a_gang_has_run_when_its_last_member_has_ended() -> None:
     gang = make_pod("x").gang("default/g-4").build().gang
     members = [replace(ran(f"w-{at}", 0), gang=gang) for at in range(2)]
     assert queues.limits.run_time_of_running(members).expected == 83
+
+
+def test_each_pod_of_a_gang_of_different_pods_knows_how_long_it_takes() -> None:
+    cluster = make_queue()
+    for name in ("g-1", "g-2", "g-3", "g-4"):
+        key = f"default/{name}"
+        cluster.pod_groups(make_pod_group(key, 2))
+        gang = make_pod("x").gang(key).build().gang
+        end = 0 if name == "g-4" else 110
+        larger = make_pod("x").gpu(2).build().shape
+        cluster.pods(replace(ran(f"{name}-0", 10, end), gang=gang))
+        cluster.pods(replace(ran(f"{name}-1", 10, end), gang=gang, shape=larger))
+    queues = look(cluster, 200)
+    for member in ("g-4-0", "g-4-1"):
+        run_time = queues.limits.run_time_of_placed(cluster.pod(member))
+        assert (run_time.level, run_time.expected) == (Knowledge.HISTORY, 100)
 
 
 def test_what_was_evicted_tells_nothing() -> None:

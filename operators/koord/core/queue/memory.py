@@ -61,6 +61,7 @@ class RunMemory:
         """Gang -> its members that are counted as running."""
         self._ended: dict[str, int] = {}
         """Unit that has ended and is still there -> when it had."""
+        self._kinds: dict[str, RunKind] = {}
         self._runs: list[_EndedRun] = []
         """Those that are not counted yet: they are in the order in which they ended."""
         self._records: dict[str, tuple[int, QueueRecord]] = {}
@@ -127,6 +128,7 @@ class RunMemory:
 
     def _note_pods(self, unit: str, before: Iterable[str], pods: Iterable[Pod]) -> None:
         """Count the pods of a unit, and the unit once all of them have ended."""
+        self._kinds.pop(unit, None)
         now = self._now
         present = {pod.uid: pod for pod in pods}
         for uid in before:
@@ -184,7 +186,19 @@ class RunMemory:
         self._use.restore(queue, record.used, self._now)
 
     def _kind_of(self, pods: Sequence[Pod]) -> RunKind:
-        """Return what runs of the kind of a unit share: what its owner says, else its names."""
+        """Return what runs of the kind of a unit share, by some of its pods; kept until it changes.
+
+        It is what its owner says, else its names and what its pods request.
+        """
+        gang = pods[0].gang
+        unit = pods[0].uid if gang is None else gang.key
+        kind = self._kinds.get(unit)
+        if kind is None:
+            members = () if gang is None else self._view.gangs.members(gang.key).values()
+            kind = self._kinds[unit] = self._make_kind(members or pods)
+        return kind
+
+    def _make_kind(self, pods: Iterable[Pod]) -> RunKind:
         first = min(pods, key=lambda pod: pod.key)
         spec = None if first.gang is None else self._view.gangs.spec(first.gang.key)
         run_class = hints_of(first).terms.run_class or (spec.run.run_class if spec else "")
