@@ -1,9 +1,10 @@
 """When the statuses of quotas are updated: later while more urgent writes go on."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.builders import GPU, make_quota
+from tests.builders import GPU, make_pod, make_quota
 from tests.cluster import FakeCluster, make_cluster
 from tests.support.authors import FakeAuthor
 
@@ -60,9 +61,20 @@ def test_a_limit_that_is_none_says_so(most: int) -> None:
     }
 
 
-def write_status(cluster: FakeCluster) -> dict[str, Any]:
+def test_what_users_have_used_is_kept_once_per_tick() -> None:
+    cluster = make_cluster(2).quotas(make_quota("team", queue={"user_fairness": "Decayed"}))
+    assert "queueMemory" not in write_status(cluster, wall=300)
+    pod = make_pod("p").quota("team").gpu(2).running("n0").build()
+    cluster.pods(replace(pod, started=350.0))
+    kept = [write_status(cluster, wall=wall)["queueMemory"] for wall in (600, 899, 900)]
+    assert [one["usedUntil"] for one in kept] == [600, 600, 900]
+    assert [one["used"][0]["user"] for one in kept] == ["default"] * 3
+    assert int(kept[0]["used"][0]["amounts"][GPU]) < int(kept[2]["used"][0]["amounts"][GPU])
+
+
+def write_status(cluster: FakeCluster, wall: float = 0) -> dict[str, Any]:
     written: dict[str, Any] = {}
     author: Any = FakeAuthor(lambda _, fields, __: written.update(fields))
     cluster.state.refresh()
-    QuotaStatusPolicy(cluster.state, author, QuotaTranslator()).update_all()
+    QuotaStatusPolicy(cluster.state, author, QuotaTranslator(), wall=lambda: wall).update_all()
     return written
