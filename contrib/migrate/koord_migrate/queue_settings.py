@@ -41,10 +41,10 @@ def stop_of(text: Any) -> str:
 
 def protect(settings: dict[str, str], waits: Iterable[str]) -> None:
     """Reserve room for the first of a queue after the shortest wait that its jobs bear."""
-    known = [(seconds, text) for text in waits if (seconds := parse_duration_seconds(text))]
-    if not known:
+    times = [(seconds, text) for text in waits if (seconds := parse_duration_seconds(text))]
+    if not times:
         return
-    settings["protectAfter"] = min(known)[1]
+    settings["protectAfter"] = min(times)[1]
     if settings.get("policy") == "BestEffort":
         settings["policy"] = "Backfill"
 

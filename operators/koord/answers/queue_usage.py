@@ -48,14 +48,14 @@ def view_queue_usage(state: ClusterState, queue: str) -> QueueUsage | None:
             key = pod.uid if pod.gang is None else min(state.gangs.group(pod.gang.key).gangs)
             units.setdefault(pod.namespace, set()).add(key)
     waiting: Counter[str] = Counter()
-    asked: Counter[str] = Counter()
+    requested: Counter[str] = Counter()
     for unit in find_pending(state):
         pod = unit.pods[0]
         if queues.queue_of(pod) == queue:
             waiting[pod.namespace] += 1
-            asked[pod.namespace] += gpus_of(unit)
+            requested[pod.namespace] += gpus_of(unit)
     users = [
-        UserUsage(user, len(units.get(user, ())), gpus[user], waiting[user], asked[user])
+        UserUsage(user, len(units.get(user, ())), gpus[user], waiting[user], requested[user])
         for user in units.keys() | waiting.keys()
     ]
     settings = queues.settings_of(queue)
@@ -68,5 +68,5 @@ def view_queue_usage(state: ClusterState, queue: str) -> QueueUsage | None:
 
 
 def _camel(name: str) -> str:
-    first, *rest = name.split("_")
-    return first + "".join(word.capitalize() for word in rest)
+    first, *words = name.split("_")
+    return first + "".join(word.capitalize() for word in words)

@@ -48,8 +48,10 @@ def _is_whole(reading: Reading) -> bool:
 
 def _with_told(waiting_unit: QueueEntry, reading: Reading) -> QueueEntry:
     """Return what waits with what the operators told of its turn."""
-    told = (reading.standings[name] for name in waiting_unit.names if name in reading.standings)
-    return replace(waiting_unit, standing=next(told, None))
+    standings = (
+        reading.standings[name] for name in waiting_unit.names if name in reading.standings
+    )
+    return replace(waiting_unit, standing=next(standings, None))
 
 
 def _placed(waiting_unit: QueueEntry, reading: Reading) -> QueueEntry:

@@ -251,12 +251,12 @@ class QueueLooks:
         move = None if before is None else explain_move(before, seen, usable)
         if move is not None:
             self.broken[move.cause] += 1
-            self._moves[key] = replace(move, after=basis.told)
-        if basis.told is None:
+            self._moves[key] = replace(move, after=basis.latest)
+        if basis.latest is None:
             self._promises.pop(key, None)
-        elif before is None or before.start != basis.told:
+        elif before is None or before.start != basis.latest:
             self._passed[key] = {}
-            self._promises[key] = replace(basis, start=basis.told)
+            self._promises[key] = replace(basis, start=basis.latest)
         else:
             self._promises[key] = replace(before, nodes=basis.nodes)
 
@@ -266,7 +266,7 @@ class QueueLooks:
         reservation = standing.reservation if _is_promised(standing) else None
         return PromiseBasis(
             start=reservation.start if reservation is not None else None,
-            told=standing.latest_start if reservation is not None else None,
+            latest=standing.latest_start if reservation is not None else None,
             queue=standing.queue,
             priority=unit.priority,
             nodes=frozenset(reservation.nodes) if reservation is not None else frozenset(),

@@ -73,8 +73,8 @@ def _ages(looks: QueueLooks) -> Samples:
     since: dict[str, int] = {}
     for standing in looks.standings.values():
         if standing.head_since is not None:
-            known = since.get(standing.queue, standing.head_since)
-            since[standing.queue] = min(known, standing.head_since)
+            earliest = since.get(standing.queue, standing.head_since)
+            since[standing.queue] = min(earliest, standing.head_since)
     now = looks.clock()
     return [((queue,), max(0.0, now - at)) for queue, at in since.items()]
 

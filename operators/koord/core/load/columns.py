@@ -239,10 +239,10 @@ class LoadColumns:
     def _write_used(self, nodes: Iterable[str]) -> None:
         """Write what is used of nodes, in one go."""
         row_of, pods = self.table.row_of, self.pods
-        known = [node for node in nodes if node in self._numbers and node in row_of]
-        rows = [row_of[node] for node in known]
-        numbers = [self._numbers[node] for node in known]
-        for node, of_node in zip(known, numbers, strict=True):
+        counted_nodes = [node for node in nodes if node in self._numbers and node in row_of]
+        rows = [row_of[node] for node in counted_nodes]
+        numbers = [self._numbers[node] for node in counted_nodes]
+        for node, of_node in zip(counted_nodes, numbers, strict=True):
             of_node.pods = pods.on(node)
         for family, columns in self._families.items() if rows else ():
             used = [of_node.used(family) for of_node in numbers]

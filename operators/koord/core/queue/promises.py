@@ -113,7 +113,7 @@ class PromiseBasis:
     quota_edits: object = None
     is_hold_expired: bool = False
     is_preempted: bool = False
-    told: int | None = None
+    latest: int | None = None
     """The start as it is told."""
 
 
