@@ -385,3 +385,38 @@ def test_over_use_is_reclaimed_for_a_suspended_job_and_never_what_stands_for_one
     assert {pod.handling for reclaim in chosen for pod in reclaim.pods}.isdisjoint(
         {Handling.STAND_IN}
     )
+
+
+def test_job_that_shrinks_and_grows_again_gets_no_room_that_others_have() -> None:
+    jobs = make_job_cluster(gpus=4)
+    jobs.submit(make_job("train", 4))
+    jobs.start()
+    jobs.job("train")["spec"]["parallelism"] = 1
+    jobs.see("train")
+    assert jobs.held == ["n0"]
+    jobs.cluster.pods(make_pod("other").gpu(3))
+    assert jobs.tick() == ["other"]
+    jobs.job("train")["spec"]["parallelism"] = 4
+    jobs.see("train")
+    assert jobs.held == ["n0"]
+    jobs.cluster.pods(*jobs.pods_of("train", 1))
+    assert jobs.tick() == ["train-0-x0"]
+    jobs.tick()
+    assert jobs.held == []
+
+
+def test_room_is_held_on_for_pods_that_have_not_come_while_others_are_done() -> None:
+    jobs = make_job_cluster(gpus=4)
+    jobs.submit(make_job("train", 4))
+    jobs.start()
+    jobs.see("train")
+    pods = jobs.pods_of("train", 2)
+    jobs.cluster.pods(*pods)
+    jobs.tick()
+    for pod in pods:
+        jobs.cluster.state.remove_pod(pod.uid)
+    jobs.job("train")["status"] = {"succeeded": 2}
+    jobs.see("train")
+    jobs.cluster.state.advance(jobs.now + 1)
+    assert jobs.held == ["n0", "n0"]
+    assert jobs.plugin.outcome_of(jobs.see("train"), jobs.now + 1, 0.0) is None

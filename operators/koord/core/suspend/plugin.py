@@ -40,7 +40,7 @@ from koord.core.suspend.reasons import (
     RoomHeld,
 )
 from koord.core.suspend.session import NAME, HandOverSession
-from koord.core.suspend.stand_ins import job_of, make_stand_ins
+from koord.core.suspend.stand_ins import has_room, job_of, make_stand_ins
 from koord.core.suspend.writes import resume, write_held
 
 MODE: Final = "operators.koordinator.sh/admission"
@@ -199,12 +199,11 @@ class JobAdmissions(Plugin):
         held = job.held
         if held is None:
             return None
-        landed = self.landed(job)
-        if landed >= min(held.count, job.size):
+        if not self.to_come(job):
             return True
         if now < held.until:
             return None
-        return landed > 0 and since > held.until - _SURE_SECONDS
+        return self.landed(job) > 0 and since > held.until - _SURE_SECONDS
 
     def reason_for(self, job: QueuedJob) -> Reason | None:
         """Return why a Job that waits has no stand-ins, or is resumed and has not started."""
@@ -232,6 +231,14 @@ class JobAdmissions(Plugin):
         seen = self._see_landed(job)
         on_nodes = sum(uid in self.view.pods for uid in seen)
         return max(len(seen), on_nodes + max(0, job.ended - job.held.ended))
+
+    def to_come(self, job: QueuedJob) -> int:
+        """Return for how many pods room is still to be held: no more than the Job makes by now."""
+        if job.held is None:
+            return 0
+        pods = self.view.pods
+        running = sum(uid in pods and pods[uid].is_alive for uid in self._see_landed(job))
+        return max(0, min(job.held.count - self.landed(job), job.size - running))
 
     @override
     def has_turn(self, pod: Pod) -> bool:
@@ -312,12 +319,12 @@ class JobAdmissions(Plugin):
             return
         self._holding.add(job.uid)
         landed = self._see_landed(job)
-        count = held.count - self.landed(job)
+        count = self.to_come(job)
         there = self.stand_ins_of(job.uid)
         surplus = [made for made in there if not made.node]
         placed = [made for made in there if made.node]
-        surplus += placed[max(count, 0) :]
-        placed = placed[: max(count, 0)]
+        surplus += placed[count:]
+        placed = placed[:count]
         self._drop(job.uid, [made.uid for made in surplus])
         nodes = Counter(made.node for made in placed)
         missing: list[tuple[int, str]] = []
@@ -336,7 +343,8 @@ class JobAdmissions(Plugin):
             if pod.uid not in made:
                 free.setdefault(number, []).append(pod)
         for number, node in places:
-            if free.get(number):
+            # What was given up may have been given to others since.
+            if free.get(number) and has_room(self.view.table, node, free[number][0]):
                 pod = replace(free[number].pop(0), node=node)
                 made[pod.uid] = pod
                 self.view.upsert_pod(pod)

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from koord.core.engine.node_table import NodeTable
 from koord.core.model.gangs import GangMembership
 from koord.core.model.pods import Handling, Pod
 from koord.core.suspend.model import MOST_PODS, QueuedJob
@@ -40,3 +41,14 @@ def make_stand_ins(
 def job_of(stand_in: Pod) -> str:
     """Return the uid of the Job that a stand-in is made for."""
     return stand_in.uid.partition("/")[0]
+
+
+def has_room(table: NodeTable, node: str, pod: Pod) -> bool:
+    """Whether what a pod requests is free on a node; nothing is known of one that is not there."""
+    row = table.row_of.get(node)
+    amounts = ((table.columns.get(key), amount) for key, amount in pod.shape.requests)
+    return row is None or all(
+        table.allocatable[column, row] - table.used[column, row] >= amount
+        for column, amount in amounts
+        if column is not None
+    )
