@@ -27,6 +27,8 @@ from koord.core.engine.state import ClusterState
 from koord.core.gang.cache import GangCache, order_of
 from koord.core.gang.lost_members import has_minimum
 from koord.core.gang.quorum import Ready, demands
+from koord.core.load.aware import LoadAware
+from koord.core.load.reasons import PlacedOverLoad
 from koord.core.model.gangs import GangKey, ObservedPodGroup
 from koord.core.model.plan import Unit
 from koord.core.model.pods import Handling, Pod
@@ -222,7 +224,7 @@ class WaitReports:
             if pod.uid not in outcome.bound:
                 continue
             was_reported = self._pod_reports.pop(pod.uid, None) is not None
-            if was_reported or self._isolation_reason(pod) is not None:
+            if was_reported or self._remark_on(pod) is not None:
                 self._announce_place(pod, speaks=was_reported and pod.gang is None)
         if not unit.is_whole or not outcome.bound:
             return
@@ -338,20 +340,21 @@ class WaitReports:
         if pod.uid in self.state.assumed:
             return
         last = self._pod_reports.pop(pod.uid, None)
-        settled = {"", Planned.code, IsolationAbsent.code}
+        settled = {"", Planned.code, IsolationAbsent.code, PlacedOverLoad.code}
         was_reported = last is not None or pod.wait_reason not in settled
         if was_reported and pod.is_alive:
             self._announce_place(pod, speaks=speaks)
 
     def _announce_place(self, pod: Pod, *, speaks: bool) -> None:
-        self.announcer.announce_pod(
-            pod, self._isolation_reason(pod) or Planned(1, 1), is_placed=True
-        )
+        self.announcer.announce_pod(pod, self._remark_on(pod) or Planned(1, 1), is_placed=True)
         if speaks:
             self.announcer.announce_pod_event(pod, Planned(1, 1))
 
-    def _isolation_reason(self, pod: Pod) -> Reason | None:
-        return isolation_reason(self.state.plugin(Devices), pod)
+    def _remark_on(self, pod: Pod) -> Reason | None:
+        """Return what is to be said of a pod although it has a node."""
+        loads = (plugin for plugin in self.state.plugins if isinstance(plugin, LoadAware))
+        over_load = next((load.over_load(pod) for load in loads), None)
+        return isolation_reason(self.state.plugin(Devices), pod) or over_load
 
     def _note_again(self, pod: Pod, at: float) -> None:
         if pod.gang is None:

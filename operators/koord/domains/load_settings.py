@@ -45,7 +45,7 @@ class AggregatedSettings(Section):
 class LoadAwareSettings(Section):
     """Whether and how load counts in placement; the names are those of LoadAwareSchedulingArgs.
 
-    ``enabled``, ``poll_metrics`` and ``poll_interval`` are ours.
+    ``enabled``, ``poll_metrics``, ``poll_interval`` and ``relief`` are ours.
     """
 
     enabled: bool = Field(default=False, strict=True)
@@ -91,6 +91,10 @@ class LoadAwareSettings(Section):
     """Aggregates in place of the average, where they are reported."""
     supported_resources: Annotated[tuple[_Name, ...], Field(max_length=_MAX_NAMES)] = ()
     """Resources that only annotations of nodes limit."""
+
+    relief: Literal["none", "leastLoaded"] = "none"
+    """What happens to pods that fit, and that only thresholds keep off all nodes: they wait, or the
+    node of which least is used takes them, and their condition is `PlacedOverLoad`."""
 
     @model_validator(mode="after")
     def _check_weights(self) -> Self:
@@ -141,6 +145,7 @@ class LoadAwareSettings(Section):
             after_initialized=self.estimated_seconds_after_initialized,
             is_customizable=self.allow_customize_estimation,
             supported=self.supported_resources,
+            relieves=self.relief == "leastLoaded",
         )
 
 

@@ -93,12 +93,28 @@ class _Run:
         if self._turns is not None and self._turns.version != self._version:
             self._attempt, self._version = _Attempt(cycle, self._scoring), self._turns.version
         outcome = _decide(cycle, self._attempt, admission.unit)
+        if isinstance(outcome, Unplaced) and cycle.relieving:
+            outcome = self._relieve(admission.unit) or outcome
         if isinstance(outcome, Unplaced):
             if isinstance(outcome.reason, TooExpensive):
                 self._attempt = _Attempt(cycle, self._scoring)  # the old one stopped anywhere
         elif cycle.pre_filtering:
             cycle.settle(admission.unit, [assignment.pod for assignment in outcome.assignments])
         return outcome, admission
+
+    def _relieve(self, unit: Unit) -> Placement | None:
+        """Plan a refused unit once more without the limits that may be lifted for it."""
+        mark = self._cycle.checkpoint()
+        lifted = [session.relieve(unit) for session in self._cycle.relieving]
+        if not any(lifted):
+            return None
+        attempt = _Attempt(self._cycle, self._scoring)  # the shapes of the pods have changed
+        outcome = _decide(self._cycle, attempt, unit)
+        if isinstance(outcome, Placement):
+            self._attempt = attempt
+            return outcome
+        self._cycle.rollback(mark)
+        return None
 
     def _may_keep(self, unit: Unit, placement: Placement) -> bool:
         return self._turns is None or self._turns.may_keep(unit, placement)

@@ -459,6 +459,17 @@ class Charging(Session):
         return ()
 
 
+class Relieving(Session):
+    """Has limits that may be lifted for a unit which nothing else keeps waiting."""
+
+    def relieve(self, unit: Unit) -> bool:  # noqa: ARG002 - for overriding
+        """Lift limits for the pods of a unit that was refused, which is on the undo log.
+
+        False: there is nothing to lift. Sessions are asked about its pods again afterwards.
+        """
+        return False
+
+
 class Reactive(Session):
     """Has rules about other pods: where a pod may go depends on where others are."""
 
@@ -521,6 +532,7 @@ CAPABILITIES: Final[tuple[type[Session], ...]] = (
     Admitting,
     Ordering,
     Charging,
+    Relieving,
     Reactive,
     Aligned,
     Holding,

@@ -23,6 +23,7 @@ from koord.core.engine.plugin import (
     Holding,
     Ordering,
     Reactive,
+    Relieving,
     Score,
     Session,
     Strategic,
@@ -93,6 +94,7 @@ class CycleView:
         self.ordering = next(iter(pick(Ordering, "in_turn")), None)
         self._demanding = pick(Charging, "demand")
         self._rating = pick(Charging, "score_terms")
+        self.relieving = pick(Relieving, "relieve")
         self.retrying = pick(Reactive, "retry_within")
         self._expecting = pick(Reactive, "expect")
         self._following = pick(Reactive, "may_fit_later")

@@ -12,17 +12,19 @@ from typing import ClassVar
 from typing_extensions import override
 
 from koord.core.engine.cycle import Cycle
-from koord.core.engine.plugin import Plugin
+from koord.core.engine.plugin import Plugin, Session
 from koord.core.engine.state_view import StateView
 from koord.core.load.columns import NEVER, LoadColumns
 from koord.core.load.estimate import deadline
 from koord.core.load.model import NAME, NO_HINTS, LoadHints, hints_of
 from koord.core.load.options import NO_OWN_LIMITS, LoadOptions, OwnLimits
 from koord.core.load.plugin import Loads
+from koord.core.load.reasons import PlacedOverLoad
 from koord.core.load.session import LoadSession
 from koord.core.load.usage import AssignedPod
 from koord.core.model.koordinator_class import KoordinatorClass
 from koord.core.model.nodes import Node
+from koord.core.model.plan import Plan
 from koord.core.model.pod_charge import PodCharge
 from koord.core.model.pods import Pod
 
@@ -36,6 +38,7 @@ class LoadAware(Plugin):
         self.options = options
         self._compat = compat
         self._has_times = bool(options.after_scheduled or options.after_initialized)
+        self._over: dict[str, PlacedOverLoad] = {}
         self._now = 0.0
         """When the pods in ``_changed`` came."""
         self._changed: dict[str, str] = {}
@@ -134,6 +137,26 @@ class LoadAware(Plugin):
     def absorb(self) -> None:
         self._count_changed()
         self.columns.update(self.view.now)
+
+    @override
+    def forget(self, uid: str) -> None:
+        self._over.pop(uid, None)
+
+    def over_load(self, pod: Pod) -> PlacedOverLoad | None:
+        """Return above which thresholds a pod was placed, since the process started."""
+        return self._over.get(pod.uid)
+
+    @override
+    def note_plan(self, session: Session, plan: Plan) -> None:
+        if not isinstance(session, LoadSession) or not session.relieved:
+            return
+        assignments = (of for placement in plan.placements for of in placement.assignments)
+        for pod, node in ((of.pod, of.node) for of in assignments):
+            row = self.view.table.row_of.get(node)
+            if pod.uid in session.relieved and row is not None:
+                excess = session.excess_of(pod, row)
+                if excess:
+                    self._over[pod.uid] = PlacedOverLoad(pod.key, node, excess)
 
     @override
     def open(self, cycle: Cycle) -> LoadSession:

@@ -184,10 +184,10 @@ class LoadColumns:
         yield Family.GENERAL
         if self.has_prod_limits:
             yield Family.PROD
-        if self.options.scores:
+        if self.options.scores or self.options.relieves:
             yield Family.CAPACITY
-            if self.splits_score:
-                yield Family.SCORE
+        if self.options.scores and self.splits_score:
+            yield Family.SCORE
         if self.options.scores_prod:
             yield Family.PROD_SCORE
 

@@ -104,6 +104,8 @@ class LoadOptions:
     is_customizable: bool = False
     """Whether annotations of pods count."""
     supported: tuple[str, ...] = ()
+    relieves: bool = False
+    """Whether pods that only thresholds keep waiting get the nodes of which least is used."""
 
     @property
     def refuses_expired(self) -> bool:

@@ -15,7 +15,7 @@ from typing_extensions import override
 from koord.core.engine.arrays import NO_LIMIT, Ints, Rows
 from koord.core.engine.cause import Cause
 from koord.core.engine.cycle import Cycle
-from koord.core.engine.plugin import Charging, FilterReach
+from koord.core.engine.plugin import Charging, FilterReach, Relieving
 from koord.core.engine.scoring import DominantTerms, ScoreTerm, ScoreTerms, ScoringStrategy
 from koord.core.load.causes import EXPIRED
 from koord.core.load.columns import LoadColumns
@@ -23,24 +23,29 @@ from koord.core.load.model import NAME, NO_HINTS, hints_of
 from koord.core.load.numbers import Family
 from koord.core.load.usage import Vector
 from koord.core.model.koordinator_class import KoordinatorClass
+from koord.core.model.plan import Unit
 from koord.core.model.pods import Allocation, Pod, PodShape
 
 _DAEMON_SET: Final = "DaemonSet"
+_FIRST: Final = 1000
+"""The weight of a score that decides, whatever the others say."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadAsk:
     """What a pod is estimated to use, if that is not what its requests alone say.
 
-    A pod that ``is_exempt`` is refused nowhere, and counts all the same.
+    A pod that ``is_exempt`` is refused nowhere, and counts all the same. One that ``is_relieved``
+    is refused by outdated reports alone.
     """
 
     estimate: Vector
     is_prod: bool = True
     is_exempt: bool = False
+    is_relieved: bool = False
 
 
-class LoadSession(Charging):
+class LoadSession(Charging, Relieving):
     """The load of all nodes in one cycle."""
 
     name: ClassVar = NAME
@@ -51,6 +56,8 @@ class LoadSession(Charging):
         self._has_prod, self._is_mixed = columns.has_prod_limits, columns.is_mixed
         self._resources = range(len(columns.options.resources))
         self._asks: dict[PodShape, LoadAsk] = {}
+        self.relieved: set[str] = set()
+        """uids of pods that no threshold limits."""
 
     # --- what pods ask for -----------------------------------------------------------------------
 
@@ -58,16 +65,24 @@ class LoadSession(Charging):
     def ask(self, pod: Pod, shape: PodShape) -> Hashable | None:
         hints = hints_of(pod)
         is_exempt = any(owner.kind == _DAEMON_SET for owner in pod.owners)
-        if hints is NO_HINTS and not is_exempt:
+        is_relieved = pod.uid in self.relieved
+        if hints is NO_HINTS and not is_exempt and not is_relieved:
             return None
         estimate = self._columns.estimate_of(shape, hints)
         is_prod = hints.koordinator_class is KoordinatorClass.PROD
         is_usual = is_prod and estimate == self._columns.estimate_of(shape, NO_HINTS)
-        return None if is_usual and not is_exempt else LoadAsk(estimate, is_prod, is_exempt)
+        if is_usual and not is_exempt and not is_relieved:
+            return None
+        return LoadAsk(estimate, is_prod, is_exempt, is_relieved)
 
     @override
     def ask_all(self, pods: Sequence[Pod]) -> Sequence[Hashable | None] | None:
-        asks = [self.ask(pod, pod.shape) if pod.extensions or pod.owners else None for pod in pods]
+        asks = [
+            self.ask(pod, pod.shape)
+            if pod.extensions or pod.owners or pod.uid in self.relieved
+            else None
+            for pod in pods
+        ]
         return asks if any(ask is not None for ask in asks) else None
 
     def _ask_of(self, shape: PodShape) -> LoadAsk:
@@ -82,8 +97,9 @@ class LoadSession(Charging):
 
     def _limiting(self, ask: LoadAsk) -> Family | None:
         """Return the columns that limit a pod."""
-        if ask.is_exempt:
-            return None
+        return None if ask.is_exempt or ask.is_relieved else self._family_of(ask)
+
+    def _family_of(self, ask: LoadAsk) -> Family:
         return Family.PROD if ask.is_prod and self._has_prod else Family.GENERAL
 
     def _counting(self, ask: LoadAsk) -> Iterator[Family]:
@@ -116,7 +132,7 @@ class LoadSession(Charging):
     @override
     def concerns(self, shape: PodShape) -> bool:
         ask = self._ask_of(shape)
-        if ask.is_exempt:
+        if ask.is_exempt or ask.is_relieved:
             return True
         return self._has_prod and (ask.is_prod or self._is_mixed)
 
@@ -164,10 +180,10 @@ class LoadSession(Charging):
     def filter(self, shape: PodShape, rows: Rows) -> Iterable[tuple[Cause, Ints]]:
         ask = self._ask_of(shape)
         limiting = self._limiting(ask)
+        if self._columns.expired and self._options.refuses_expired and not ask.is_exempt:
+            yield EXPIRED, self._expired_limits(self._family_of(ask))[rows]
         if limiting is None:
             return
-        if self._columns.expired and self._options.refuses_expired:
-            yield EXPIRED, self._expired_limits(limiting)[rows]
         # Amounts of nothing are no demand, but nodes above the threshold are refused all the same.
         table = self._cycle.table
         for at in self._columns.limited:
@@ -190,9 +206,11 @@ class LoadSession(Charging):
     @override
     def score_terms(self, shape: PodShape) -> Iterable[ScoreTerms]:
         columns, options = self._columns, self._options
+        ask = self._ask_of(shape)
+        if ask.is_relieved:
+            yield self._most_left(ask)
         if not options.scores:
             return
-        ask = self._ask_of(shape)
         family = Family.SCORE if columns.splits_score else Family.GENERAL
         if options.scores_prod and ask.is_prod:
             family = Family.PROD_SCORE
@@ -211,6 +229,42 @@ class LoadSession(Charging):
             yield DominantTerms(terms, dominant=options.dominant)
         else:  # the same, faster
             yield ScoreTerms(terms)
+
+    # --- units that only thresholds keep waiting -------------------------------------------------
+
+    @override
+    def relieve(self, unit: Unit) -> bool:
+        uids = {pod.uid for pod in unit.pods} - self.relieved
+        if not self._options.relieves or not uids:
+            return False
+        self._cycle.undo.push(self.relieved.difference_update, uids)
+        self.relieved |= uids
+        return True
+
+    def _most_left(self, ask: LoadAsk) -> DominantTerms:
+        """Return a score that decides: by the resource of which least is left."""
+        terms = tuple(
+            ScoreTerm(
+                self._columns.column(Family.GENERAL, at),
+                ask.estimate[at],
+                ScoringStrategy.LEAST_ALLOCATED,
+                0,
+                self._columns.column(Family.CAPACITY, at),
+            )
+            for at in self._columns.limited
+        )
+        return DominantTerms(terms, _FIRST, dominant=1)
+
+    def excess_of(self, pod: Pod, row: int) -> tuple[str, ...]:
+        """Return what a node uses beyond its thresholds with a pod that is there, for people."""
+        columns, node = self._columns, self._cycle.table.node_at(row)
+        family = self._family_of(self._ask_of(self._cycle.shape_of(pod)))
+        used, most = self._cycle.used, self._cycle.table.allocatable
+        return tuple(
+            columns.describe(node, family, at, int(used[column, row]))
+            for at in columns.limited
+            if used[column := columns.column(family, at), row] > most[column, row]
+        )
 
     @override
     def explain(self, cause: Cause, shape: PodShape, row: int) -> str:
