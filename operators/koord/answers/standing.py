@@ -17,7 +17,7 @@ from koord.core.model.reasons import Reason
 from koord.core.model.text import format_time, named, plural
 from koord.core.queue.eta import Ending, Forecast
 from koord.core.queue.promises import Certainty, PromiseMove, judge_certainty, round_start
-from koord.core.queue.reasons import NotItsTurn
+from koord.core.queue.reasons import NotItsTurn, TimeLimitReached, TimeLimitTooLong
 from koord.core.queue.run_time import Knowledge
 from koord.core.queue.turns import TIMED, StartReservation, Turn
 
@@ -29,7 +29,7 @@ BACKOFF: Final = "Backoff"
 NEVER_FITS: Final = "NeverFits"
 STARTED: Final = "Started"
 HELD: Final = "Held"
-NOT_QUEUED: Final = frozenset({STARTED, NEVER_FITS})
+NOT_QUEUED: Final = frozenset({STARTED, NEVER_FITS, TimeLimitTooLong.code, TimeLimitReached.code})
 """States in which a unit does not wait for its turn."""
 _MOST_NAMED: Final = 3
 _DAY: Final = 86_400
