@@ -5,9 +5,10 @@ changes is on the undo log of the cycle: whoever plans and rolls back has change
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
+from heapq import nsmallest
 from typing import Protocol
 
 from koord.core.engine.cycle import Cycle, Place
@@ -26,6 +27,7 @@ from koord.core.queue.run_time import Knowledge, RunTime
 from koord.core.queue.settings import QueueSettings
 from koord.core.quota.reasons import QuotaExceeded
 from koord.core.quota.session import QuotaKind, QuotaSession
+from koord.isolation import Isolation
 
 
 class QueueKnowledge(Protocol):
@@ -60,9 +62,13 @@ class BlockedHeads:
     idle: tuple[UnitKey, ...] = ()
     """Units of which reserved room is idle and was refused to others."""
 
+    firsts: list[Unit] | None = None
+    """Of ``blocked`` those that matter to others, in order; None: to be found."""
+
     def drop(self, units: Iterable[UnitKey]) -> None:
         """Forget units that wait no longer."""
         for key in units:
+            self.firsts = None
             self.blocked.pop(key, None)
             self.protections.pop(key, None)
 
@@ -73,7 +79,7 @@ class BlockedHeads:
 
     def copy(self) -> "BlockedHeads":
         protections = {key: copy(protection) for key, protection in self.protections.items()}
-        return BlockedHeads(dict(self.blocked), protections, self.idle)
+        return BlockedHeads(dict(self.blocked), protections, self.idle, self.firsts)
 
 
 class CycleTurns:
@@ -98,6 +104,8 @@ class CycleTurns:
         self._binding: Sequence[Reserved] = ()
         self._current: UnitKey = ""
         self.has_changed = False
+        self._isolated = Isolation("reserved room")
+        room.started.end_of = lambda unit: self.job_of(unit).end_from(room.now)
         self._ended: dict[tuple[int, int], Counter[QuotaKind]] = {}
 
     # --- in order --------------------------------------------------------------------------------
@@ -118,17 +126,26 @@ class CycleTurns:
 
     def _find_heads(self, tried: set[UnitKey]) -> list[Unit]:
         """Return those that wait, are not tried, and matter: the first of each queue."""
+        if self.heads.firsts is None:
+            self.heads.firsts = self._find_firsts()
+        return [
+            unit
+            for unit in self.heads.firsts
+            if unit.key not in tried and unit.key not in self._visited
+        ]
+
+    def _find_firsts(self) -> list[Unit]:
         by_queue: dict[str, list[Unit]] = {}
-        for key, unit in self.heads.blocked.items():
-            if key not in tried and key not in self._visited:
-                by_queue.setdefault(self._queues.queue_of_unit(unit), []).append(unit)
-        heads: list[Unit] = []
+        for unit in self.heads.blocked.values():
+            by_queue.setdefault(self._queues.queue_of_unit(unit), []).append(unit)
+        firsts: dict[UnitKey, Unit] = {}
         for queue, blocked in by_queue.items():
             depth = self._queues.settings_of(queue).reserve_depth
-            blocked.sort(key=self._rank)
-            heads += blocked[:depth]
-            heads += [unit for unit in blocked[depth:] if unit.key in self.heads.protections]
-        return sorted(heads, key=self._rank)
+            for unit in nsmallest(depth, blocked, key=self._rank):
+                firsts[unit.key] = unit
+        for key in self.heads.protections:
+            firsts[key] = self.heads.blocked[key]
+        return sorted(firsts.values(), key=self._rank)
 
     def _rank(self, unit: Unit) -> tuple[bool, int, float, float, UnitKey]:
         protection = self.heads.protections.get(unit.key)
@@ -150,6 +167,9 @@ class CycleTurns:
         if not self._cycle.is_deciding:
             self._ask_about(unit)
             return
+        if not self.round.has_blocked:
+            self.room.set_limits((), self.room.now, self.room.now)
+            return
         job = self.job_of(unit)
         self._binding = self.round.binding(job)
         self.room.set_limits(self._binding, self.room.now, job.end_from(self.room.now))
@@ -159,11 +179,10 @@ class CycleTurns:
         rank = self._rank(unit)
         before = [
             reserved
-            for key, other in self.heads.blocked.items()
-            if key in self.heads.protections
-            and key != unit.key
+            for key in self.heads.protections
+            if key != unit.key
             and (reserved := self._reserved_of(key)) is not None
-            and self._rank(other) < rank
+            and self._rank(self.heads.blocked[key]) < rank
         ]
         if before or self.room.limits is not None:
             end = self.job_of(unit).end_from(self.room.now)
@@ -178,6 +197,8 @@ class CycleTurns:
             or self._queues.has_started(unit)
             or not self._cycle.is_deciding
         ):
+            return None
+        if not self.round.has_blocked:
             return None
         head = self.round.find_stopping(self.job_of(unit))
         return None if head is None else BehindHead(self._title_of(head.key))
@@ -285,14 +306,14 @@ class CycleTurns:
             or self._queues.has_started(unit)
             or not _waits_for_room(reason)
         ):
-            self._forget(unit.key)
+            self._forget(unit)
             return reason
-        self._remember()
+        self._remember(unit)
+        self.heads.firsts = None
         job, waiting = self.job_of(unit), self.waiting_of(unit)
         self._visited.add(unit.key)
         if not self.room.fits_ever(job):
-            self.round.note_misfit(waiting)
-            self.heads.blocked.pop(unit.key, None)
+            self.heads.drop((unit.key,))
             return reason
         if not isinstance(reason, BehindHead):
             self.room.note_refused(job, self._binding)
@@ -300,7 +321,8 @@ class CycleTurns:
         before = len(self.round.refusing)
         self.room.set_limits((), self.room.now, self.room.now)
         reserved = self._reserved_of(unit.key)
-        self.round.note_refusal(waiting, job, self._binding)
+        with self._isolated.of(unit.key):
+            self.round.note_refusal(waiting, job, self._binding)
         if restored is not None and self._reserved_of(unit.key) is not None:
             self.heads.protections[unit.key].since = restored
         self.has_changed |= reserved != self._reserved_of(unit.key)
@@ -323,27 +345,18 @@ class CycleTurns:
         return None if reserved is None else min(max(reserved, since), self.room.now)
 
     def _note_start(self, unit: Unit, placement: Placement) -> None:
-        self._remember()
-        job = self.job_of(unit)
+        self._remember(unit)
         self._visited.add(unit.key)
-        end = job.end_from(self.room.now)
-        for assignment in placement.assignments:
-            row = self._cycle.table.row_of[assignment.node]
-            expected = min(FOREVER, end)
-            self.room.started.pods.append(
-                EndingPod(assignment.pod, row, end, expected, Knowledge.DECLARED)
-            )
-        if not self._queues.has_started(unit):
-            self.has_changed |= self._reserved_of(unit.key) is not None
-            self.round.note_start(self.waiting_of(unit))
-        self.heads.blocked.pop(unit.key, None)
+        self.room.started.placed.append((unit, placement))
+        self.has_changed |= self._reserved_of(unit.key) is not None
+        if unit.key in self.heads.blocked:
+            self.heads.drop((unit.key,))
 
-    def _forget(self, key: UnitKey) -> None:
-        if key in self.heads.blocked or key in self.heads.protections:
-            self._remember()
-            self.has_changed |= self._reserved_of(key) is not None
-            self.heads.blocked.pop(key, None)
-            self.heads.protections.pop(key, None)
+    def _forget(self, unit: Unit) -> None:
+        if unit.key in self.heads.blocked:
+            self._remember(unit)
+            self.has_changed |= self._reserved_of(unit.key) is not None
+            self.heads.drop((unit.key,))
 
     def settle(self) -> BlockedHeads:
         """Return what lasts beyond the cycle."""
@@ -396,21 +409,35 @@ class CycleTurns:
             return key
         return unit.group or unit.pods[0].key
 
-    def _remember(self) -> None:
-        """Log the state for the case that the cycle is rolled back."""
-        heads, restore = self.heads.copy(), self.round.remember()
-        state = (set(self._visited), list(self.room.started.pods), self.has_changed)
-        self._cycle.undo.push(self._restore, heads, restore, state)
+    def _remember(self, unit: Unit) -> None:
+        """Log what is known of a unit, for the case that the cycle is rolled back."""
+        queue, protection = self._queues.queue_of_unit(unit), self.heads.protections.get(unit.key)
+        self._cycle.undo.push(
+            self._restore,
+            (unit.key, queue, self.round.mark(queue)),
+            self.heads.blocked.get(unit.key),
+            copy(protection),
+            (unit.key in self._visited, len(self.room.started.placed), self.has_changed),
+        )
 
     def _restore(
         self,
-        heads: BlockedHeads,
-        restore: Callable[[dict[UnitKey, HeadProtection]], None],
-        state: tuple[set[UnitKey], list[EndingPod], bool],
+        at: tuple[UnitKey, str, tuple[int, int, int, int]],
+        blocked: Unit | None,
+        protection: HeadProtection | None,
+        state: tuple[bool, int, bool],
     ) -> None:
-        self.heads = heads
-        restore(heads.protections)
-        self._visited, self.room.started.pods, self.has_changed = state
+        key, queue, mark = at
+        self.round.go_back(queue, mark)
+        self.heads.drop((key,))
+        if blocked is not None:
+            self.heads.blocked[key] = blocked
+        if protection is not None:
+            self.heads.protections[key] = protection
+        is_visited, started, self.has_changed = state
+        if not is_visited:
+            self._visited.discard(key)
+        self.room.started.forget_since(started)
 
 
 def with_required_only(unit: Unit) -> Unit:

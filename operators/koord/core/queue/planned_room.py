@@ -52,7 +52,7 @@ class PlannedRoom:
         """What the unit that is planned has to leave to others."""
         self.version = 0
         """Of ``limits``."""
-        self.started = StartedHere()
+        self.started = StartedHere(cycle.table)
         self._cycle, self._ends, self._competition = cycle, ends, competition
         self._is_known = is_known
         self._refused: set[tuple[UnitKey, tuple[int, ...]]] = set()

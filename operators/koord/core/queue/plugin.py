@@ -128,13 +128,10 @@ class Queues(Plugin):
             self._edits = catalog.edits
             self._settings = {}
             self._note_limits()
+        self._note_moved()
         if not self.is_limiting:
-            self._started = self._feed = self._memory = None
+            self._started = self._memory = None
             return
-        if self._feed is None:
-            self._feed = self.view.feed()
-        changes = self._feed.drain()
-        self._has_moved |= bool(self._heads.protections and (changes.freed or changes.removed))
         if self._started is None:
             self._started = StartedUnits(self.view, self.queue_of, self.user_of)
         self._started.update()
@@ -187,6 +184,17 @@ class Queues(Plugin):
 
     def _estimate(self, pods: Sequence[Pod]) -> Estimate | None:
         return None if self._memory is None or not pods else self._memory.estimate(pods)
+
+    def _note_moved(self) -> None:
+        """Note that nodes have more room, or are gone, while room is reserved."""
+        is_reserved = bool(self._heads.protections)
+        if self._feed is None:
+            if is_reserved:
+                self._feed = self.view.feed()
+                self._feed.drain()
+            return
+        changes = self._feed.drain()
+        self._has_moved |= is_reserved and bool(changes.freed or changes.removed)
 
     def queue_of(self, pod: Pod) -> str:
         """Return the leaf quota that a pod charges."""
@@ -279,10 +287,8 @@ class Queues(Plugin):
         competition = Competition(cycle, self.queue_of_unit)
         room = PlannedRoom(cycle, ends, competition, self.is_known)
         heads = self._heads.copy()
-        heads.blocked = {key: unit for key, unit in heads.blocked.items() if self._waits(unit)}
-        gone = heads.protections.keys() - heads.blocked.keys()
-        for key in gone:
-            del heads.protections[key]
+        looked_at = list(heads.blocked.values()) if heads.firsts is None else heads.firsts
+        heads.drop([unit.key for unit in looked_at if not self._waits(unit)])
         for key in heads.idle:
             if key in heads.protections:
                 heads.protections[key].idle_time += int(cycle.now - self._heads_at)
@@ -409,14 +415,15 @@ class QueueTurnSession(HoldSession, Ordering):
         refused = super().admit(unit)
         if refused is not None or self.has_started(unit):
             return refused
+        limit = self._find_limit(unit)
+        if limit is not None or self.turns is None:
+            return limit
+        return self.turns.why_behind(unit)
+
+    def _find_limit(self, unit: Unit) -> Reason | None:
         queue = self._queues.queue_of(unit.pods[0])
         stop = self._queues.settings_of(queue).stop
-        if stop != "None":
-            return QueueStopped(queue, stop)
-        parked = self._find_parked().get(unit.key)
-        if parked is not None or self.turns is None:
-            return parked
-        return self.turns.why_behind(unit)
+        return QueueStopped(queue, stop) if stop != "None" else self._find_parked().get(unit.key)
 
     @property
     @override

@@ -210,7 +210,7 @@ class RoundOfTurns:
     def _stopping(self, job: UnitAsk) -> Iterator[UnitAsk]:
         """Yield earlier units that wait, and that one which competes with them may not pass."""
         if self._settings(job.quota).policy is Policy.STRICT:
-            yield from self._blocked[job.quota][:1]
+            yield from self._blocked.get(job.quota, ())[:1]
         if not job.may_overtake:
             yield from (head for heads in self._blocked.values() for head in heads)
 
@@ -342,19 +342,27 @@ class RoundOfTurns:
         held = before if before is not None and before.is_open else None
         return self._room.hold_open(job, self._visited, held)
 
-    def remember(self) -> Callable[[dict[str, HeadProtection]], None]:
-        """Return what brings back the round as it is now, with the protections of now."""
-        blocked = {queue: list(jobs) for queue, jobs in self._blocked.items()}
-        state = list(self._visited), dict(self._turns), set(self._held), list(self.refusing)
-        count = len(self.outcome.blocked)
+    @property
+    def has_blocked(self) -> bool:
+        """Whether a unit has had its turn and waits: without that nothing keeps others away."""
+        return bool(self._blocked)
 
-        def restore(protections: dict[str, HeadProtection]) -> None:
-            self._protections = protections
-            self._blocked = defaultdict(list, blocked)
-            self._visited, self._turns, self._held, self.refusing = state
-            del self.outcome.blocked[count:]
+    def mark(self, queue: str) -> tuple[int, int, int, int]:
+        """Return a point to go back to, if until then only units of one queue have turns."""
+        blocked = len(self._blocked[queue]) if queue in self._blocked else 0
+        return blocked, len(self._visited), len(self.refusing), len(self.outcome.blocked)
 
-        return restore
+    def go_back(self, queue: str, mark: tuple[int, int, int, int]) -> None:
+        """Forget all turns since then; the protections are those of whoever has made the round."""
+        blocked, visited, refusing, refused = mark
+        for reserved in self._visited[visited:]:
+            self._turns.pop(reserved.job.key, None)
+            self._held.discard(reserved.job.key)
+        del self._visited[visited:], self.refusing[refusing:], self.outcome.blocked[refused:]
+        if queue in self._blocked:
+            del self._blocked[queue][blocked:]
+            if not blocked:
+                del self._blocked[queue]
 
     def settle(self) -> None:
         """Count what is idle, and who has refused others for the first time."""

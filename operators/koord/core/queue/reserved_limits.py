@@ -5,7 +5,7 @@ reserved begins. Between two starts of what is reserved room only grows, so thos
 first are enough (rule Q26). Amounts only; devices are tried (``PlannedRoom``).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 
@@ -13,10 +13,12 @@ import numpy as np
 
 from koord.core.engine.arrays import NO_LIMIT, Ints, Mask, Rows
 from koord.core.engine.cycle import Cycle
-from koord.core.model.plan import Assignment
+from koord.core.engine.node_table import NodeTable
+from koord.core.model.plan import Assignment, Placement, Unit
 from koord.core.model.pods import PodShape
 from koord.core.queue.ends import EndingPod, Ends
-from koord.core.queue.room import Reserved
+from koord.core.queue.room import FOREVER, Reserved
+from koord.core.queue.run_time import Knowledge
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +54,32 @@ def moments_of(reserved: Sequence[PlannedStart], start: int, end: int) -> list[R
 
 
 class StartedHere:
-    """Pods that were placed in this cycle, with their ends."""
+    """Pods that were placed in this cycle, with their ends, which are found when they matter."""
 
-    def __init__(self) -> None:
-        self.pods: list[EndingPod] = []
+    def __init__(self, table: NodeTable) -> None:
+        self.placed: list[tuple[Unit, Placement]] = []
+        self.end_of: Callable[[Unit], int] = lambda _: FOREVER
+        self._table = table
+        self._pods: list[EndingPod] = []
+        self._counts: list[int] = []
+        """How many pods there are up to each of those units."""
+
+    @property
+    def pods(self) -> Sequence[EndingPod]:
+        """All of them."""
+        for unit, placement in self.placed[len(self._counts) :]:
+            end = self.end_of(unit)
+            for assignment in placement.assignments:
+                row = self._table.row_of[assignment.node]
+                pod = EndingPod(assignment.pod, row, end, end, Knowledge.DECLARED)
+                self._pods.append(pod)
+            self._counts.append(len(self._pods))
+        return self._pods
+
+    def forget_since(self, count: int) -> None:
+        """Forget all but the first units."""
+        del self.placed[count:], self._counts[count:]
+        del self._pods[self._counts[-1] if self._counts else 0 :]
 
     def on(self, row: int) -> Iterable[EndingPod]:
         return (running for running in self.pods if running.row == row)
