@@ -26,6 +26,7 @@ VERSION = re.compile(r".*/v\d+((alpha|beta)\d+)?")
 NOT_OURS_TO_DESCRIBE = {
     "operators.koordinator.sh/sandbox-shape": "a label of the sandbox's nodes",
     "nvidia.com/mig-": "the beginning of names of resources",
+    "nvidia.com/gpu.product": "a label by which a model is called, where ours is missing",
     "kueue.x-k8s.io/queue-name": "who resumes a suspended Job; decides nothing",
 }
 DESCRIBED = {one.key for one in list_entries() if one.kind is EntryKind.KEY}

@@ -16,6 +16,7 @@ from koord.answers.reading import Extent
 from koord.core.balance.outcome import CAPPED, NO_TARGET, NO_USAGE, NOT_SETTLED, Stop
 from koord.core.device.status import DeviceReadiness
 from koord.core.eviction.model import Outcome
+from koord.core.migration.stage import MoveStage
 from koord.core.quota.profile import ProfileOutcome
 from koord.core.quota.status import REASON_IF_FALSE
 from koord.core.reservation.matching import ClosedBy
@@ -35,6 +36,8 @@ OF_OUTPUT = {
     "NotReady",
     "NotActive",
     "NotKnown",
+    *map(str, MoveStage),
+    "BeingDeleted",
     *(str(stop) for stop in Stop),
     *(refusal.rule for refusal in (NO_TARGET, NO_USAGE, NOT_SETTLED, *CAPPED.values())),
 }
@@ -82,6 +85,8 @@ OF_KUBERNETES = {
     *("ReadWriteOncePod", "WaitForFirstConsumer", "SubjectAccessReview", "TokenReview"),
     *("DisruptionTarget", "PodOSNotSupported", "PodOSSelectorNodeLabelDoesNotMatch"),
     *("NodeMetric", "MetricsAPI"),
+    *("CronJob", "FailureTarget", "SuccessCriteriaMet"),
+    *("ContainersReady", "PodReadyToStartContainers"),
     *("AddrInfoType", "ClientRequest", "NamespaceName", "ReadingKeys"),
 }
 PATHS = [path for part in PARTS for path in sorted(PACKAGE.joinpath(part).rglob("*.py"))]

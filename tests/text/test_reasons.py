@@ -105,7 +105,7 @@ def test_every_reason_is_a_value_with_an_entry_of_the_reference(cls: type[Reason
     assert (cls.code, cls.way_out) in DOCUMENTED
 
 
-STATES = {"AllBound", "AtStrength", "Reached", "Valid", "WithinTime"}
+STATES = {"AllBound", "AtStrength", "Reached", "Started", "Valid", "WithinTime"}
 """Reasons of conditions that are fine: nothing waits for them."""
 
 
