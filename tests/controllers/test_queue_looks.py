@@ -87,6 +87,32 @@ def test_a_look_tells_when_a_gang_starts() -> None:
     }
 
 
+def test_of_a_gang_that_was_never_refused_nothing_is_told_yet() -> None:
+    """What is told first stands for a minute."""
+    cluster = make_waiting()
+    looks = make_looks(cluster)
+    look(cluster, looks)
+    cluster.gang("later", 1).absorb()
+    looks.look()
+    assert looks.of("default/later") is None
+    look(cluster, looks)
+    standing = looks.of("default/later")
+    assert standing is not None
+    assert standing.state == "WaitingForNodes"
+
+
+def test_what_is_told_stays_while_a_gang_is_about_to_be_tried_again() -> None:
+    cluster = make_waiting()
+    looks = make_looks(cluster)
+    look(cluster, looks)
+    cluster.nodes(make_node("n1").gpu(8)).absorb()
+    assert not cluster.queue.blocked
+    looks.look()
+    standing = looks.of("default/g")
+    assert standing is not None
+    assert standing.state == "WaitingForNodes"
+
+
 def test_what_was_placed_is_forgotten_and_compared_with_what_was_expected() -> None:
     cluster = make_waiting()
     looks = make_looks(cluster)

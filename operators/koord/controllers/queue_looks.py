@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from koord.answers.outlook import Look, limit_time, view_standings
 from koord.answers.queue_view import gpus_of
-from koord.answers.standing import QueueStanding
+from koord.answers.standing import AT_POSITION, QueueStanding
 from koord.controllers.queue_status import read_promise
 from koord.core.engine.queue import Queue
 from koord.core.engine.scoring import Scoring
@@ -120,8 +120,12 @@ class QueueLooks:
         self._noted.set()
 
     def of(self, gang: GangKey) -> QueueStanding | None:
-        """Return where a gang stood at the last look; None if that was not seen."""
-        return self._of_gang.get(gang)
+        """Return where a gang stood at the last look; None if that was not seen.
+
+        Of one that was never refused nothing is told yet: what is told first stands for a minute.
+        """
+        standing = self._of_gang.get(gang)
+        return None if standing is None or standing.state == AT_POSITION else standing
 
     def note_start(self, unit: Unit) -> None:
         """Compare when a unit starts with what was expected of it first."""
@@ -188,10 +192,18 @@ class QueueLooks:
                 most_steps=MOST_PER_CALL,
             )
         )
+        standings = {key: self._without_lapse(key, told) for key, told in standings.items()}
         self._compare([unit for unit in units if unit.key in standings], standings)
         if self.clock() - self._summarised_at >= EVERY_SECONDS:
             self._summarised_at = self.clock()
             self.summaries = self._summarise(units)
+
+    def _without_lapse(self, key: str, standing: QueueStanding) -> QueueStanding:
+        """Keep what was said of a unit that is about to be tried again: it is not refused now."""
+        before = self.standings.get(key)
+        if standing.state != AT_POSITION or before is None or not before.is_queued:
+            return standing
+        return replace(standing, state=before.state, problem=before.problem)
 
     def _summarise(self, units: list[Unit]) -> dict[str, QueueSummary]:
         queues = self.state.plugin(Queues)
