@@ -163,6 +163,10 @@ def test_a_gang_is_moved_as_a_whole_or_not_at_all(moves: Moves) -> None:
     bound = moves.cluster.bound()
     assert sorted(bound.values()) == nodes[2:]
     assert set(bound).isdisjoint(members)
-    for job in jobs:
-        place = moves.reservation_of(job)
-        assert place is None or place["status"]["phase"] == "Succeeded"
+    moves.cluster.expect(
+        lambda: all(
+            (place := moves.reservation_of(job)) is None or place["status"]["phase"] == "Succeeded"
+            for job in jobs
+        ),
+        "no place is left over",
+    )
