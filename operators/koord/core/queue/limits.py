@@ -7,7 +7,7 @@ limit is enforced is not known here.
 from collections.abc import Callable, Sequence
 
 from koord.core.engine.state_view import StateView
-from koord.core.model.plan import Unit
+from koord.core.model.plan import Demand, Unit
 from koord.core.model.pods import Pod
 from koord.core.model.run_terms import NO_TERMS, RunTerms
 from koord.core.queue.counts import has_started
@@ -84,12 +84,14 @@ class RunLimits:
             return None
         queue = self._queue_of(unit.pods[0])
         settings = self._settings_of(queue)
+        most = settings.max_run_time
+        speaking = [demand for demand in unit.demands if most is not None or _says_limit(demand)]
+        if not speaking:
+            return None
         is_start = not has_started(unit, self._view)
-        for demand in unit.demands:
+        for demand in speaking:
             for pod in demand.pods:
-                if settings.max_run_time is None and not pod.extensions and demand.run == NO_TERMS:
-                    continue
-                limit, most = limit_of(pod, demand.run, settings), settings.max_run_time
+                limit = limit_of(pod, demand.run, settings)
                 if limit is None:
                     continue
                 if is_start and most is not None and limit > most:
@@ -106,3 +108,9 @@ class RunLimits:
         if self._earlier is None:
             self._earlier = EarlierRuns(self._view)
         return smallest(of_pod, of_run - self._earlier.passed(pod))
+
+
+def _says_limit(demand: Demand) -> bool:
+    """Whether pods of a demand, or their gang, may say how long they run."""
+    says_of_gang = demand.run is not NO_TERMS and demand.run != NO_TERMS
+    return says_of_gang or any(pod.extensions for pod in demand.pods)

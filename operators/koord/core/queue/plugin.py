@@ -116,6 +116,7 @@ class Queues(Plugin):
     @override
     def attach(self, view: StateView) -> None:
         super().attach(view)
+        self._quotas = view.plugin(Quotas)
         self._default = settle(self._options.values, (), compat=self._is_compat)
         self._note_limits()
         self.limits = RunLimits(view, self.queue_of, self.settings_of, self._estimate)
@@ -123,7 +124,7 @@ class Queues(Plugin):
     @override
     def absorb(self) -> None:
         """Count started units, once anything limits them."""
-        catalog = self.view.plugin(Quotas).cache.catalog
+        catalog = self._quotas.cache.catalog
         if self._edits != catalog.edits:
             self._edits = catalog.edits
             self._settings = {}
@@ -178,7 +179,7 @@ class Queues(Plugin):
         return stamped or pod.namespace
 
     def _record_of(self, queue: str) -> QueueRecord | None:
-        spec = self.view.plugin(Quotas).cache.catalog.registry.get(queue)
+        spec = self._quotas.cache.catalog.registry.get(queue)
         record = None if spec is None else spec.queue_record
         return record if isinstance(record, QueueRecord) else None
 
@@ -198,7 +199,7 @@ class Queues(Plugin):
 
     def queue_of(self, pod: Pod) -> str:
         """Return the leaf quota that a pod charges."""
-        return self.view.plugin(Quotas).cache.quota_of(pod)
+        return self._quotas.cache.quota_of(pod)
 
     def settings_of(self, queue: str) -> QueueSettings:
         """Return what is in effect for a queue."""
@@ -220,7 +221,7 @@ class Queues(Plugin):
         return [spec.name for spec in self._specs_from_root(queue)] or [queue]
 
     def _specs_from_root(self, queue: str) -> list[QuotaSpec]:
-        registry = self.view.plugin(Quotas).cache.catalog.registry
+        registry = self._quotas.cache.catalog.registry
         path: list[QuotaSpec] = []
         spec = registry.get(queue)
         while spec is not None and len(path) < _MOST_LEVELS:
@@ -370,7 +371,7 @@ class Queues(Plugin):
         return (QueueTurnSession if self.is_limiting else HoldSession)(self, cycle)
 
     def _note_limits(self) -> None:
-        specs = self.view.plugin(Quotas).cache.catalog.registry.specs
+        specs = self._quotas.cache.catalog.registry.specs
         settings = [self._options.values, self._tried, *(spec.queue for spec in specs.values())]
         self.is_limiting = any(settings)
         self.is_ordering = any(values.get("user_fairness", "None") != "None" for values in settings)
