@@ -192,7 +192,7 @@ class QueueLooks:
                 most_steps=MOST_PER_CALL,
             )
         )
-        standings = {key: self._without_lapse(key, told) for key, told in standings.items()}
+        standings = {key: self._without_lapse(key, standing) for key, standing in standings.items()}
         self._compare([unit for unit in units if unit.key in standings], standings)
         if self.clock() - self._summarised_at >= EVERY_SECONDS:
             self._summarised_at = self.clock()
