@@ -6,7 +6,7 @@ of used, held, free, stranded, broken and down. Decides nothing.
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any, Final
 
@@ -211,18 +211,7 @@ def _strand(
     cause, left = _find_limit(node, cycle, row, per_gpu, gpus.free)
     if left == gpus.free:
         return gpus
-    return NodeGpus(
-        gpus.node,
-        gpus.model,
-        used=gpus.used,
-        held=gpus.held,
-        free=left,
-        broken=gpus.broken,
-        shared=gpus.shared,
-        stranded=gpus.free - left,
-        stranded_by=cause,
-        is_down=gpus.is_down,
-    )
+    return replace(gpus, free=left, stranded=gpus.free - left, stranded_by=cause)
 
 
 def _find_limit(
