@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -11,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.builders import make_node, make_pod, make_pod_group
 from tests.cluster import SCORING, make_cluster
+from tests.model.clock import virtual_time
 
 from koord.cli.cluster import read_told
-from koord.controllers.queue_looks import QueueLooks
+from koord.controllers.queue_looks import LONGEST_BUSY_SECONDS, QueueLooks
 from koord.controllers.queue_status import make_queue_status, read_promise
 from koord.core.model.reasons import InternalError, TooExpensive
 from koord.core.queue.plugin import Queues
@@ -111,6 +113,47 @@ def test_what_is_told_stays_while_a_gang_is_about_to_be_tried_again() -> None:
     standing = looks.of("default/g")
     assert standing is not None
     assert standing.state == "WaitingForNodes"
+
+
+def test_who_is_told_of_first_is_reported() -> None:
+    cluster, news = make_waiting(), list[set[str]]()
+    looks = make_looks(cluster)
+    looks.on_told = news.append
+    looks.look()
+    look(cluster, looks)
+    look(cluster, looks, NOON + 60)
+    assert news == [{"default/g"}]
+
+
+def test_who_is_always_about_to_be_tried_again_is_told_all_the_same() -> None:
+    cluster = make_waiting()
+    looks = make_looks(cluster)
+    cluster.state.advance(NOON)
+    cluster.step(NOON)
+    cluster.nodes(make_node("n1").gpu(4)).absorb()
+    cluster.queue.wake_all()
+    assert not cluster.queue.blocked
+    looks.look()
+    standing = looks.of("default/g")
+    assert standing is not None
+    assert standing.state == "WaitingForNodes"
+
+
+def test_who_waits_is_told_though_pods_are_always_being_bound() -> None:
+    cluster = make_waiting()
+    looks = make_looks(cluster)
+    looks.is_busy = lambda: True
+    cluster.state.advance(NOON)
+    cluster.step(NOON)
+    looks.note()
+    with virtual_time() as loop:
+        running = loop.create_task(looks.run())
+        loop.run_until_complete(asyncio.sleep(LONGEST_BUSY_SECONDS / 2))
+        assert looks.of("default/g") is None
+        loop.run_until_complete(asyncio.sleep(LONGEST_BUSY_SECONDS))
+        running.cancel()
+        loop.run_until_complete(asyncio.wait([running]))
+    assert looks.of("default/g") is not None
 
 
 def test_what_was_placed_is_forgotten_and_compared_with_what_was_expected() -> None:
@@ -266,8 +309,7 @@ def test_what_costs_too_much_to_plan_is_not_foreseen(reason: Reason) -> None:
     cluster.state.advance(NOON)
     cluster.step(NOON)
     (key,) = cluster.queue.blocked
-    blocked = cluster.queue.blocked[key]
-    cluster.queue.blocked[key] = replace(blocked, reason=reason)
+    cluster.queue.last_reasons[key] = reason
     looks.look()
     standing = looks.of("default/g")
     assert standing is not None

@@ -11,6 +11,7 @@ from tests.model.clock import virtual_time
 from tests.objects import upsert_pod_group
 
 from koord.answers.queue_view import QueuePlace
+from koord.answers.standing import QueueStanding
 from koord.controllers.commit import Commit
 from koord.controllers.placement_reports import Attempts
 from koord.controllers.wait_reports import (
@@ -74,6 +75,7 @@ class Waiting:
         self.reason: Reason | None = None
         self.attempts = 0
         self.place: QueuePlace | None = None
+        self.standing: QueueStanding | None = None
         self.in_doubt: set[str] = set()
         self.state = make_cluster().state
         self.state.upsert_node(make_node("n0").build())
@@ -90,7 +92,7 @@ class Waiting:
         return self.reason if pod.uid in self.in_doubt else None
 
     def attempts_of(self, _: GangKey) -> Attempts:
-        return Attempts(self.attempts, self.now, self.place)
+        return Attempts(self.attempts, self.now, self.place, self.standing)
 
     def hear(self, reason: Reason | None, after: float = 5.0) -> None:
         """Change the planner's reason, and let time pass until it is reported."""
@@ -158,6 +160,22 @@ def test_a_place_that_changes_unnoticed_is_looked_at_again() -> None:
         waiting.now += PLACE_SECONDS
         waiting.reports.report(waiting, waiting.now)
     assert waiting.said.gangs[-1] == ("InsufficientNodes", 7)
+
+
+def test_a_turn_that_is_found_after_the_report_is_told_at_once_and_a_new_one_after_a_pause() -> (
+    None
+):
+    waiting = Waiting()
+    waiting.hear(no_room(0))
+    waiting.standing = QueueStanding("q", 2, 2, 1, 8, "WaitingForNodes")
+    waiting.hear(no_room(0), after=2.0)
+    assert waiting.said.gangs[-1] == ("InsufficientNodes", 2)
+    waiting.standing = QueueStanding("q", 1, 1, 0, 0, "WaitingForNodes")
+    waiting.hear(no_room(0), after=2.0)
+    assert waiting.said.gangs[-1] == ("InsufficientNodes", 2)
+    waiting.now += PLACE_SECONDS
+    waiting.reports.report(waiting, waiting.now)
+    assert waiting.said.gangs[-1] == ("InsufficientNodes", 3)
 
 
 def test_report_due_much_later_does_not_delay_others() -> None:

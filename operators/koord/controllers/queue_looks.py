@@ -1,8 +1,8 @@
 """Looks at the queues now and then: where all that waits stands, and when it is expected to start.
 
-A look is in nobody's way: it is taken while nothing is being bound, a moment after units were
-refused, and takes a small part of the time. What was promised is compared from look to look; what
-an earlier process promised is read from statuses.
+A look is in nobody's way: it is taken while nothing is being bound, if that comes soon, a moment
+after units were refused, and takes a small part of the time. What was promised is compared from
+look to look; what an earlier process promised is read from statuses.
 """
 
 import asyncio
@@ -38,6 +38,8 @@ QUIET_SECONDS: Final = 0.3
 """After a refusal; units that are placed soon are not looked at."""
 EVERY_SECONDS: Final = 60.0
 """While anything waits, at the latest."""
+LONGEST_BUSY_SECONDS: Final = 10.0
+"""For so long a look is put off while pods are being bound: who waits is told in any case."""
 LEAST_SECONDS: Final = 5.0
 REST: Final = 40
 """Each look is followed by a pause of this many times its own length."""
@@ -101,6 +103,8 @@ class QueueLooks:
     errors: deque[ForecastError] = field(default_factory=lambda: deque(maxlen=MOST_STARTS))
     seconds: float = 0.0
     """What the last look took."""
+    on_told: Callable[[set[GangKey]], None] = lambda _: None
+    """Called with gangs of which something is told for the first time."""
     on_start: Callable[[UnitStart], None] = lambda _: None
     summaries: dict[str, QueueSummary] = field(default_factory=dict)
     """By queue; at most once a minute."""
@@ -165,18 +169,21 @@ class QueueLooks:
             except TimeoutError:
                 pass
             self._noted.clear()
-            if self.is_busy() or not self.is_synced():
-                await asyncio.sleep(QUIET_SECONDS)
-                self._noted.set()
-                continue
+            await self._wait_for_quiet()
             began = time.monotonic()
             self._isolated.call("look", self.look)
             self.seconds = time.monotonic() - began
             await asyncio.sleep(max(LEAST_SECONDS, REST * self.seconds))
 
+    async def _wait_for_quiet(self) -> None:
+        loop = asyncio.get_running_loop()
+        latest = loop.time() + LONGEST_BUSY_SECONDS
+        while not self.is_synced() or (self.is_busy() and loop.time() < latest):  # noqa: ASYNC110 - it is polled
+            await asyncio.sleep(QUIET_SECONDS)
+
     def look(self) -> None:
         """Look once."""
-        if not self.queue.blocked and not self.standings:
+        if not self.queue.last_reasons and not self.standings:
             return
         units = self.queue.pending()
         self.state.refresh()
@@ -184,7 +191,7 @@ class QueueLooks:
             Look(
                 self.state,
                 units,
-                {key: blocked.reason for key, blocked in self.queue.blocked.items()},
+                self.queue.last_reasons,
                 self.scoring,
                 limit_time(MOST_SECONDS, time.thread_time),
                 self.is_covered,
@@ -251,7 +258,11 @@ class QueueLooks:
             for key in kept.keys() - standings.keys():
                 del kept[key]
         self.standings = standings
+        known_before = {gang for gang in self._of_gang if self.of(gang) is not None}
         self._of_gang = dict(_by_gang(units, standings))
+        known_now = {gang for gang in self._of_gang if self.of(gang) is not None}
+        if news := known_now - known_before:
+            self.on_told(news)
 
     def _follow(
         self, key: str, before: PromiseBasis | None, basis: PromiseBasis, usable: Collection[str]

@@ -156,10 +156,14 @@ class _Report:
     def numbers_due(self) -> float:
         return self.at + self.pause
 
-    @property
-    def place_due(self) -> float:
-        """When a new place in the queue is reported, at the earliest."""
-        return self.numbers_due if self.attempts.standing is None else self.at + PLACE_SECONDS
+    def place_due(self, attempts: Attempts) -> float:
+        """When a new place in the queue is reported, at the earliest: what is told first, at once.
+
+        It is often found a little later than the reason.
+        """
+        if self.attempts.standing is not None:
+            return self.at + PLACE_SECONDS
+        return self.numbers_due if attempts.standing is None else self.at
 
     def is_enough(self, reason: Reason, now: float) -> bool:
         if (self.reason.code, self.reason.about) != (reason.code, reason.about):
@@ -376,11 +380,12 @@ class WaitReports:
             self.announcer.announce_event(pod_group, reason, "")
         attempts = planner.attempts_of(gang)
         has_moved = last is not None and attempts.has_moved(last.attempts)
-        is_due = last is None or (has_moved and now >= last.place_due)
+        is_due = last is None or (has_moved and now >= last.place_due(attempts))
         if last is None or is_due or not last.is_enough(reason, now):
             last = _next_report(last, reason, now, attempts, GANG_NUMBERS_SECONDS)
         elif has_moved or last.reason != reason:
-            self._gangs_due.look_at(gang, last.place_due if has_moved else last.numbers_due)
+            due = last.place_due(attempts) if has_moved else last.numbers_due
+            self._gangs_due.look_at(gang, due)
         if attempts.place is not None:
             self._gangs_due.look_at(gang, now + PLACE_SECONDS)
         self._gang_reports[gang] = last

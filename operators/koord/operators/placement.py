@@ -149,6 +149,7 @@ def _look_at_queues(parts: "Parts", placement: PlacementController) -> QueueLook
         parts.reader.translator(POD_GROUPS).status_of,
     )
     placement.standing_of, placement.on_started = looks.of, looks.note_start
+    looks.on_told = lambda gangs: placement.reporter.note(gangs, set())
     parts.metrics.watch(*watch_queues(looks, parts.metrics.registry))
     parts.background.append(looks.run)
     return looks

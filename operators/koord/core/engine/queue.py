@@ -74,6 +74,8 @@ class Queue:
         """Gang key or uid of a single pod -> why no unit can be made from it."""
         self.left_out: dict[str, tuple[LeftOut, ...]] = {}
         """Gang -> members that are in none of its units, because their sub-group cannot start."""
+        self.last_reasons: dict[UnitKey, Reason] = {}
+        """Unit that is blocked, or requeued without changes -> reason of its last refusal."""
         self._isolated = Isolation("queue")
         self._sorter: Plugin | None = None
         """The plugin that orders units, if there is one."""
@@ -91,8 +93,6 @@ class Queue:
         self._dirty_gangs: set[str] = set()
         self._hints_seen: dict[str, tuple[Hashable, Hashable]] = {}
         """Plugin -> edits and version of its last queueing hint."""
-        self._last_reasons: dict[UnitKey, Reason] = {}
-        """Unit that is blocked, or requeued without changes -> reason of its last refusal."""
 
     def __len__(self) -> int:
         return len(self._ready)
@@ -206,8 +206,8 @@ class Queue:
         """Block a unit until a relevant change; return what the refusal adds to the last one."""
         reason = refusal.reason
         self.blocked[unit.key] = Blocked(unit, refusal.pods, reason)
-        before = self._last_reasons.get(unit.key)
-        self._last_reasons[unit.key] = reason
+        before = self.last_reasons.get(unit.key)
+        self.last_reasons[unit.key] = reason
         if before is None or before.code != reason.code:
             return News.REASON
         return News.NOTHING if before == reason else News.NUMBERS
@@ -321,7 +321,7 @@ class Queue:
         blocked = []
         for key in self._units_of.pop(source, ()):
             self._ready.pop(key, None)
-            self._last_reasons.pop(key, None)
+            self.last_reasons.pop(key, None)
             if key in self.blocked:
                 blocked.append((key, self.blocked.pop(key)))
         self.waiting.pop(source, None)
@@ -364,7 +364,7 @@ class Queue:
             before = blocked.get(unit.key)
             if before is not None and before.unit == unit:
                 self.blocked[unit.key] = before
-                self._last_reasons[unit.key] = before.reason
+                self.last_reasons[unit.key] = before.reason
             else:
                 self._ready[unit.key] = unit
 
