@@ -34,6 +34,7 @@ from koord.core.eviction.search import (
     PreemptionOptions,
     plan_preemption,
 )
+from koord.core.eviction.turns import find_busy_trees, find_ending, tree_of, waits_instead
 from koord.core.gang.cache import GangCache
 from koord.core.gang.done import count_done
 from koord.core.model.budgets import Budget
@@ -45,7 +46,7 @@ from koord.core.model.reason_class import ReasonClass
 from koord.core.model.reasons import Reason
 from koord.core.model.text import format_time, named
 from koord.core.plugins.nominations import Nomination
-from koord.core.queue.plugin import Queues
+from koord.core.quota.model import TreeId
 from koord.isolation import Isolation
 
 _MOST_AHEAD: Final = 32
@@ -345,10 +346,13 @@ class PreemptionSearch:
             self._tried.clear()
         self._drop_stale(now)
         self._retry_overdue()
+        trees = self._find_busy_trees()
         due = [
             blocked_unit
             for key, blocked_unit in self.queue.blocked.items()
-            if key not in busy and self._is_due(blocked_unit, now)
+            if key not in busy
+            and self._is_due(blocked_unit, now)
+            and not self._is_after_others(blocked_unit, trees)
         ]
         if not due:
             return []
@@ -366,8 +370,13 @@ class PreemptionSearch:
         )
 
     def is_worth_it(self, blocked: Blocked) -> bool:
-        """Whether a unit is still waiting for the same reason; counts as an attempt."""
+        """Whether a unit is still waiting for the same reason; counts as an attempt.
+
+        Not while the plan of another unit of its quota tree is carried out.
+        """
         key = blocked.unit.key
+        if self._is_after_others(blocked, self._find_busy_trees()):
+            return False
         self._tried[key] = blocked
         return self.queue.blocked.get(key) is blocked
 
@@ -375,7 +384,8 @@ class PreemptionSearch:
         """Return a preemption for a unit; ``terminating`` are uids that were evicted already."""
         ours = {pod.uid for nomination in self.state.nominations for pod in nomination.victims}
         units = self._exempt.active(self.clock())
-        exempt = Exempt(units, ours | set(terminating), self.patience)
+        ending = find_ending(self.state, self.patience, self.clock())
+        exempt = Exempt(units, ours | set(terminating) | ending, self.patience)
         context = self._context_of(unit)
         preemption = self._isolated.call(
             unit.key, plan_preemption, self.state, unit, self.options, exempt, context
@@ -438,8 +448,14 @@ class PreemptionSearch:
             and self._pauses.until(unit.key) <= now
             and bool(unit.required)
             and len(blocked.pods) == len(unit.pods)
-            and not self.state.plugin(Queues).starts_soon(unit)
+            and not waits_instead(self.state, unit)
         )
+
+    def _find_busy_trees(self) -> set[TreeId]:
+        return find_busy_trees(self.state, self.patience, self.clock())
+
+    def _is_after_others(self, blocked: Blocked, trees: Collection[TreeId]) -> bool:
+        return bool(trees) and tree_of(self.state, blocked.unit.pods) in trees
 
     def _drop_stale(self, now: float) -> None:
         blocked = self.queue.blocked

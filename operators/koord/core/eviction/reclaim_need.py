@@ -27,6 +27,7 @@ from koord.core.eviction.candidates import Candidates
 from koord.core.eviction.model import Costs, Preemption, VictimKind, VictimUnit
 from koord.core.eviction.search import MOST_STEPS, find_victims
 from koord.core.eviction.trials import Charges, Guarantees, Key, Trials, pods_of
+from koord.core.eviction.turns import waits_instead
 from koord.core.model.plan import Demand, Unit, UnitKey
 from koord.core.model.pods import Handling, Pod
 from koord.core.model.units import Amounts
@@ -177,7 +178,11 @@ def find_need(
     ``choose_others`` returns the selections of the other over-used quotas.
     """
     trials = _NeedSearch(state, ledger, selection, choose_others)
-    waiting = [waiting_unit.unit for waiting_unit in blocked if waiting_unit.reason.is_capacity]
+    waiting = [
+        waiting_unit.unit
+        for waiting_unit in blocked
+        if waiting_unit.reason.is_capacity and not waits_instead(state, waiting_unit.unit)
+    ]
     candidates = [unit for unit in waiting if trials.may_benefit(unit)][:MOST_UNITS]
     return trials.find_victims(trials.find_beneficiaries(candidates))
 

@@ -9,10 +9,11 @@ from typing import Final
 
 from koord.core.engine.state_view import StateView
 from koord.core.model.pods import Handling, Pod
+from koord.core.plugins.nominations import Nominations
 from koord.core.queue.endings import is_pinned
 from koord.core.queue.limits import RunLimits
 from koord.core.queue.room import FOREVER
-from koord.core.queue.run_time import LATE_STEP, Knowledge, end_of
+from koord.core.queue.run_time import KILL_MARGIN, LATE_STEP, Knowledge, end_of
 
 EXPECTED_AT_LEAST: Final = 3600
 """Pods of which nobody knows the end are expected to go on as long as they have run, and for so
@@ -38,6 +39,9 @@ class Ends:
     def __init__(self, view: StateView, limits: RunLimits, now: int) -> None:
         self._view, self._limits, self._now = view, limits, now
         self._of: dict[str, EndingPod | None] = {}
+        self._victims = {
+            pod.uid for nomination in view.plugin(Nominations) for pod in nomination.victims
+        }
 
     def all(self) -> Iterator[EndingPod]:
         """Yield all pods on known nodes."""
@@ -64,8 +68,8 @@ class Ends:
         row = self._view.table.row_of.get(pod.planned_node)
         if row is None:
             return None
-        if pod.is_terminating:
-            gone_by = int(pod.gone_by)
+        if pod.is_terminating or pod.uid in self._victims:
+            gone_by = int(pod.gone_by) or self._evicted_at(pod) + pod.grace + KILL_MARGIN
             at = gone_by if gone_by > self._now else self._now + LATE_STEP
             return EndingPod(pod, row, at, at, Knowledge.DECLARED)
         start = int(pod.started) or self._now
@@ -73,6 +77,11 @@ class Ends:
         if end is not None:
             return EndingPod(pod, row, end.at, end.at, end.level)
         return EndingPod(pod, row, FOREVER, self._guess(pod, start), Knowledge.NONE)
+
+    def _evicted_at(self, pod: Pod) -> int:
+        """Return when a pod is deleted that goes for another, as far as it is known by now."""
+        is_marked = pod.marked or pod.ends_until
+        return int(max(pod.marked, pod.ends_until)) if is_marked else self._now
 
     def _guess(self, pod: Pod, start: int) -> int:
         if is_pinned(pod) or pod.handling is Handling.RESERVE:

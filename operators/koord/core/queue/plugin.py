@@ -45,7 +45,7 @@ from koord.core.queue.reasons import (
     WouldDelay,
 )
 from koord.core.queue.reserved_limits import PlannedStart
-from koord.core.queue.run_time import Estimate, Knowledge, RunTime, hints_of
+from koord.core.queue.run_time import Estimate, Knowledge, RunTime, hints_of, is_overdue
 from koord.core.queue.settings import QueueSettings, settle
 from koord.core.queue.turns import (
     OPEN,
@@ -254,7 +254,10 @@ class Queues(Plugin):
             return False
         settings = self.settings_of(self.queue_of_unit(unit))
         is_certain = settings.backfill_on == Knowledge.DECLARED
-        return is_certain and reserved.start <= self.view.now + settings.prefer_wait
+        if not is_certain or reserved.start > self.view.now + settings.prefer_wait:
+            return False
+        pods = (pod for node in reserved.places for pod in self.view.pods_on(node))
+        return not any(is_overdue(pod, self.view.now) for pod in pods)
 
     def has_started(self, unit: Unit) -> bool:
         """Whether some of a unit runs already: it is completed, whatever turns there are."""

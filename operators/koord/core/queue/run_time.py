@@ -99,6 +99,18 @@ def hints_of(pod: Pod) -> QueueHints:
     return NO_HINTS
 
 
+def killed_at(pod: Pod) -> int | None:
+    """Return when its kubelet kills a pod that runs; None: it has no limit, or has not started."""
+    deadline = hints_of(pod).deadline
+    return int(pod.started) + deadline if deadline is not None and pod.started else None
+
+
+def is_overdue(pod: Pod, now: float) -> bool:
+    """Whether a pod should have been killed and gone by now."""
+    killed = killed_at(pod)
+    return killed is not None and killed + pod.grace + KILL_MARGIN <= now
+
+
 def smallest(*limits: int | None) -> int | None:
     """Return the smallest of the limits that there are."""
     return min((limit for limit in limits if limit is not None), default=None)
