@@ -15,7 +15,8 @@ from koord.core.model.plan import Unit
 from koord.core.model.reasons import InternalError, Reason, TooExpensive
 from koord.core.queue.endings import find_endings
 from koord.core.queue.eta import MOST_UNITS, Forecast, Outlook, choose_first
-from koord.core.queue.plugin import Queues, QueueTurnSession
+from koord.core.queue.plugin import Queues
+from koord.core.queue.sessions import QueueTurnSession
 from koord.core.queue.settings import Policy
 
 

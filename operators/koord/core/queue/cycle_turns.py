@@ -61,7 +61,8 @@ class BlockedHeads:
     protections: dict[UnitKey, HeadProtection] = field(default_factory=dict)
     idle: tuple[UnitKey, ...] = ()
     """Units of which reserved room is idle and was refused to others."""
-
+    at: float = 0.0
+    """As of when."""
     firsts: list[Unit] | None = None
     """Of ``blocked`` those that matter to others, in order; None: to be found."""
 
@@ -79,7 +80,7 @@ class BlockedHeads:
 
     def copy(self) -> "BlockedHeads":
         protections = {key: copy(protection) for key, protection in self.protections.items()}
-        return BlockedHeads(dict(self.blocked), protections, self.idle, self.firsts)
+        return BlockedHeads(dict(self.blocked), protections, self.idle, self.at, self.firsts)
 
 
 class CycleTurns:

@@ -1,0 +1,85 @@
+"""Whose turn is to be decided again, of time alone or as others moved.
+
+A refused unit waits for room; what keeps it away may also be reserved room that moves or is given
+up, or a time that has come.
+"""
+
+from collections.abc import Callable, Collection, Iterator
+from typing import TYPE_CHECKING, Final
+
+from koord.core.engine.state_view import StateView
+from koord.core.model.plan import Plan, Unit, UnitKey
+from koord.core.queue.cycle_turns import BlockedHeads
+from koord.core.queue.reasons import BehindHead, WouldDelay
+from koord.core.queue.settings import QueueSettings
+
+if TYPE_CHECKING:
+    from koord.core.model.changes import Feed
+
+PLAN_AGAIN_SECONDS: Final = 10
+"""Room is not reserved anew more often than that as nodes become free."""
+
+
+class DueTurns:
+    """The units that are to be tried again although nothing has changed for them."""
+
+    def __init__(self, view: StateView, settings_of_unit: Callable[[Unit], QueueSettings]) -> None:
+        self._view, self._settings_of_unit = view, settings_of_unit
+        self._feed: Feed | None = None
+        self._has_moved = False
+        """Whether nodes have more room than when room was reserved, or are gone."""
+        self._again_at = 0.0
+        self._taken_at = 0.0
+        self._now: set[UnitKey] = set()
+        self._delayed: set[UnitKey] = set()
+        """Units that were refused for reserved room."""
+
+    def note_changes(self, heads: BlockedHeads) -> None:
+        """Note that nodes have more room, or are gone, while room is reserved."""
+        is_reserved = bool(heads.protections)
+        if self._feed is None:
+            if is_reserved:
+                self._feed = self._view.feed()
+                self._feed.drain()
+            return
+        changes = self._feed.drain()
+        self._has_moved |= is_reserved and bool(changes.freed or changes.removed)
+
+    def note_plan(self, plan: Plan, *, has_changed: bool) -> None:
+        """Note who was refused for reserved room; with ``has_changed`` that is other room now."""
+        for refusal in plan.refusals:
+            if isinstance(refusal.reason, WouldDelay | BehindHead):
+                self._delayed.add(refusal.unit)
+        for placement in plan.placements:
+            self._delayed.discard(placement.unit)
+        if has_changed:
+            self._now |= self._delayed
+            self._delayed = set()
+
+    def take(self, heads: BlockedHeads) -> Collection[UnitKey]:
+        """Return whose turn is to be decided again now, each once."""
+        now = self._view.now
+        due = {key for key, at in self._times(heads) if at <= now} | self._now
+        if self._has_moved and now >= self._again_at:
+            due |= heads.protections.keys()
+            self._has_moved, self._again_at = False, now + PLAN_AGAIN_SECONDS
+        self._now, self._taken_at = set(), now
+        return due
+
+    def next(self, heads: BlockedHeads) -> float | None:
+        """Return when :meth:`take` returns some."""
+        times = [at for _, at in self._times(heads)]
+        if self._now:
+            times.append(self._view.now)
+        if self._has_moved:
+            times.append(self._again_at)
+        return min(times, default=None)
+
+    def _times(self, heads: BlockedHeads) -> Iterator[tuple[UnitKey, float]]:
+        for key, protection in heads.protections.items():
+            unit = heads.blocked.get(key)
+            if unit is None:
+                continue
+            for at in protection.dues(self._settings_of_unit(unit), int(heads.at)):
+                if at > max(heads.at, self._taken_at):
+                    yield key, at
