@@ -77,6 +77,12 @@ def test_an_ordinary_user_gets_whole_answers(cluster: Cluster, tmp_path: Path) -
     amounts = ("min", "max", "entitled", "used")
     assert [shown[name].get(GPU) for name in amounts] == ["8", "16", "16", "8"]
 
+    envelope = json.loads(user.tell("explain", "big", "-o", "answer"))
+    assert (envelope["answer"], envelope["asOf"]["source"]) == ("Explanation", "Reported")
+    assert {gap["because"] for gap in envelope["gaps"]} == {"NoRight"}
+    assert "pods of other namespaces" in {gap["missing"] for gap in envelope["gaps"]}
+    assert envelope["value"]["reason"]["code"] == "InsufficientMax"
+
     no_rights = (
         ("preempt", "pg/big", "--dry-run"),
         ("quota", "what-if", team, "--max", f"{GPU}=64"),

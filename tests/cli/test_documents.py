@@ -144,7 +144,7 @@ COMMANDS: dict[str, Callable[[], ClusterState]] = {
 }
 
 
-def write(command: str, patch: pytest.MonkeyPatch) -> str:
+def write(command: str, patch: pytest.MonkeyPatch, form: str = "json") -> str:
     """Return what a command writes of its cluster."""
     reading = Reading(
         COMMANDS[command](),
@@ -175,7 +175,7 @@ def write(command: str, patch: pytest.MonkeyPatch) -> str:
     patch.setattr(status_view, "_read", leases)
     patch.setattr(queue_view, "read_suspended", lambda *_: [])
     patch.setattr(time, "time", lambda: NOW)
-    done = CliRunner().invoke(app, [*command.split(), "-o", "json"])
+    done = CliRunner().invoke(app, [*command.split(), "-o", form])
     assert done.exit_code == 0, done.output
     return done.stdout
 
@@ -185,6 +185,19 @@ def test_documents_are_as_recorded(command: str, monkeypatch: pytest.MonkeyPatch
     written = write(command, monkeypatch)
     recorded = json.loads(FILE.read_text("utf-8"))[command]
     assert written == json.dumps(recorded, indent=2, ensure_ascii=False) + "\n"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_an_envelope_holds_the_same_document(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    envelope = json.loads(write(command, monkeypatch, "answer"))
+    recorded = json.loads(FILE.read_text("utf-8"))[command]
+    assert list(envelope) == ["answer", "version", "asOf", "gaps", "value"]
+    assert json.dumps(envelope["value"]) == json.dumps(recorded)
+    assert envelope["answer"].isalpha()
+    assert envelope["version"] == "v1alpha1"
+    as_of = envelope["asOf"]
+    assert as_of["source"] == "Once"
+    assert as_of["at"].endswith("Z")
 
 
 def list_reasons(above: type = Reason) -> Iterator[type[Reason]]:

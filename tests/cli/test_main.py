@@ -85,7 +85,10 @@ def test_the_plugin_calls_itself_kubectl_koord() -> None:
         (["explain", "e"], ["elasticquota"]),
         (["explain", "podg"], ["podgroup"]),
         (["explain", "pod", "--out"], ["--output"]),
-        (["explain", "pod", "--output", ""], ["text", "wide", "name", "json", "yaml", "svg"]),
+        (
+            ["explain", "pod", "--output", ""],
+            ["text", "wide", "name", "json", "answer", "yaml", "svg"],
+        ),
         (["sandbox", "st"], ["status"]),
     ],
 )

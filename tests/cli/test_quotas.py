@@ -17,9 +17,10 @@ from tests.objects import upsert_pod_group, upsert_quota
 from typer.testing import CliRunner
 
 from koord.answers.encoding import encode
+from koord.answers.gaps import warn_of_gaps
 from koord.answers.quota_simulation import simulate_gang
 from koord.answers.quota_view import view_quota, view_quotas
-from koord.answers.reading import Extent, Gap, Reading, Target, TargetKind, warn_of_gaps
+from koord.answers.reading import Extent, Gap, Reading, Target, TargetKind
 from koord.cli import quota_view
 from koord.cli.common import TreeOutput
 from koord.cli.main import app

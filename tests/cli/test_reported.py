@@ -19,11 +19,12 @@ from tests.cli.test_text import show
 
 from koord.answers.encoding import encode
 from koord.answers.explain import PlacementState
+from koord.answers.gaps import list_warnings
 from koord.answers.hints import _helps, find_help
 from koord.answers.leaders import NOBODY, Leader
 from koord.answers.queue_view import QueuePlace
 from koord.answers.quota_view import ReportedQuota, list_remarks
-from koord.answers.reading import Extent, Target, TargetKind, TargetNotFoundError, list_warnings
+from koord.answers.reading import Extent, Target, TargetKind, TargetNotFoundError
 from koord.answers.reports import make_report
 from koord.answers.standing import QueueStanding
 from koord.answers.waiting import find_waiting

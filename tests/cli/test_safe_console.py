@@ -14,6 +14,7 @@ from rich.tree import Tree
 from tests.text.test_plain_text import EVIL, is_harmless
 
 import koord
+from koord.answers.envelope import AnswerHead
 from koord.cli.common import Output, TreeOutput, fail, say, warn
 from koord.cli.output import GraphNode, SafeConsole, make_table, print_in, print_parts, write_graph
 
@@ -60,12 +61,14 @@ def test_every_form_of_an_answer_is_harmless(
     form: Output, capsys: pytest.CaptureFixture[str]
 ) -> None:
     document = {"name": SHOWN, "é": ["漢"]}
-    print_in(form, document=lambda: document, names=lambda: [SHOWN], text=parts)
+    print_in(form, AnswerHead("X", 0), document=lambda: document, names=lambda: [SHOWN], text=parts)
     printed = capsys.readouterr().out
     assert is_harmless(printed)
     match form:
         case Output.JSON:
             assert json.loads(printed) == document
+        case Output.ANSWER:
+            assert json.loads(printed)["value"] == document
         case Output.YAML:
             assert yaml.safe_load(printed) == document
         case Output.SVG:

@@ -5,6 +5,7 @@ from xml.etree import ElementTree as ET
 import pytest
 from rich.text import Text
 
+from koord.answers.envelope import AnswerHead
 from koord.cli.common import Output
 from koord.cli.output import MAX_COLUMNS, make_table, print_in
 
@@ -12,7 +13,7 @@ CELL = 12.2
 
 
 def draw(capsys, *parts):
-    print_in(Output.SVG, document=dict, names=list, text=lambda: iter(parts))
+    print_in(Output.SVG, AnswerHead("X", 0), document=dict, names=list, text=lambda: iter(parts))
     return capsys.readouterr().out
 
 

@@ -51,6 +51,8 @@ class Leader:
     renewed: float | None
     """Seconds since the last renewal."""
     report: LeaderStatement | None
+    term: int | None = None
+    """How often the lead has changed hands."""
 
     @property
     def is_well(self) -> bool:

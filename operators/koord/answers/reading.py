@@ -4,12 +4,12 @@ A kind that must not be read is no error but a *gap*: statements that depend on 
 never guessed, and the user is warned. Who reads the cluster fills these values.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, Protocol
 
-from koord.answers.leaders import Leader, describe_absence
+from koord.answers.leaders import Leader
 from koord.answers.queue_view import QueuePlace
 from koord.answers.quota_view import ReportedQuota
 from koord.answers.reports import Reported, SeenCondition
@@ -180,8 +180,7 @@ class Reading:
         return None if gap is None else gap.extent
 
 
-_ROLE: Final = "the ClusterRole koord-user has it"
-_ROLE_SHOWS: Final = "the ClusterRole koord-user shows more"
+ROLE_HINT: Final = "the ClusterRole koord-user has it"
 
 
 def keep_known(reason: Reason | None, reading: Reading, namespace: str) -> Reason | None:
@@ -221,7 +220,7 @@ def is_unknown(reading: Reading, kind: str) -> bool:
     return reading.extent_of(kind) in _UNKNOWN[kind]
 
 
-def _title(reading: Reading, kind: str) -> str:
+def title_of_kind(reading: Reading, kind: str) -> str:
     """Return what RBAC calls a kind with a gap."""
     gap = reading.gap_of(kind)
     return kind if gap is None else str(gap.kind)
@@ -232,9 +231,9 @@ def describe_missing(reading: Reading, target: Target, keys: Iterable[str]) -> s
     if problem is not None:
         return f"{target.kind} {target.key} cannot be understood: {problem}"
     if target.kind is TargetKind.POD_GROUP and is_unknown(reading, KindName.POD_GROUPS):
-        kind = _title(reading, KindName.POD_GROUPS)
+        kind = title_of_kind(reading, KindName.POD_GROUPS)
         return (
-            f"you may not list {kind} ({_ROLE}): whether there is a PodGroup {target.name} "
+            f"you may not list {kind} ({ROLE_HINT}): whether there is a PodGroup {target.name} "
             "is not known; ask about one of its pods"
         )
     split = [key.split("/", 1) for key in keys]
@@ -251,119 +250,3 @@ def describe_missing(reading: Reading, target: Target, keys: Iterable[str]) -> s
     if close := find_similar(target.name, here):
         text += f"; did you mean {' or '.join(close)}?"
     return text
-
-
-def _asks_for_topology(reading: Reading, target: Target) -> bool:
-    book, key = reading.state.gangs, target.key
-    if target.is_planned_alone:
-        pod = reading.state.pod_by_key(key)
-        key = pod.gang.key if pod is not None and pod.gang is not None else ""
-    spec = book.spec(key)
-    return spec is not None and spec.topology is not None
-
-
-def list_warnings(reading: Reading, target: Target) -> tuple[str, ...]:
-    """Return what makes an answer less certain: that nobody leads, and what could not be read."""
-    return (*describe_absence(reading.leader), *warn_of_gaps(reading, target))
-
-
-def warn_of_gaps(reading: Reading, target: Target) -> Iterator[str]:
-    """Yield what could not be read; all missing rights are one line."""
-    gaps = list(_list_gaps(reading, target))
-    if _sees_one_namespace(reading):
-        yield (
-            f"you may read namespace {target.namespace} only ({_ROLE_SHOWS}): what is said of "
-            "nodes, quotas and others is what the operators reported"
-        )
-    elif gaps:
-        kinds, unknown = (tuple(dict.fromkeys(of)) for of in zip(*gaps, strict=True))
-        verb = "is" if len(unknown) == 1 else "are"
-        what = f"{_enumerate(unknown)} {verb} not known"
-        yield f"you may not list {_enumerate(kinds)} ({_ROLE}): {what}"
-    if (
-        reading.extent_of(KindName.POD_GROUPS) is Extent.NOT_SERVED
-        and target.kind is TargetKind.POD_GROUP
-    ):
-        yield "PodGroups are not installed: kubectl apply --server-side -f crds/"
-    if reading.rejected:
-        key, problem = next(iter(sorted(reading.rejected.items())))
-        count = len(reading.rejected)
-        yield f"{count} invalid objects are left out; the first is {key}: {problem}"
-    if reading.state.quotas.is_in_use:
-        yield from _warn_of_hooks(reading)
-
-
-def _sees_one_namespace(reading: Reading) -> bool:
-    """Whether a user has the rights of a namespace, as with ``edit``, and no more."""
-    return (
-        reading.extent_of(KindName.NODES) is Extent.NOTHING
-        and reading.extent_of(KindName.PODS) is Extent.NAMESPACE
-        and is_unknown(reading, KindName.QUOTAS)
-    )
-
-
-def _list_gaps(reading: Reading, target: Target) -> Iterator[tuple[str, str]]:
-    """Yield what may not be listed, and what of the answer is therefore not known."""
-    if reading.extent_of(KindName.NODES) is not None:
-        yield "nodes", "whether there is room"
-    if reading.extent_of(KindName.TOPOLOGIES) is Extent.NOTHING and _asks_for_topology(
-        reading, target
-    ):
-        yield _title(reading, KindName.TOPOLOGIES), "distances between nodes"
-    if reading.extent_of(KindName.PODS) is Extent.NAMESPACE:
-        yield "pods of other namespaces", "what these use"
-    match reading.extent_of(KindName.POD_GROUPS):
-        case Extent.NAMESPACE:
-            yield f"{_title(reading, KindName.POD_GROUPS)} of other namespaces", "their gangs"
-        case Extent.NOTHING:
-            yield _title(reading, KindName.POD_GROUPS), "what gangs need"
-        case _:
-            pass
-    if is_unknown(reading, KindName.QUOTAS):
-        yield f"all {_title(reading, KindName.QUOTAS)}", "what quotas allow"
-    yield from _list_gaps_of_pods(reading, target)
-
-
-def _list_gaps_of_pods(reading: Reading, target: Target) -> Iterator[tuple[str, str]]:
-    """Yield the same of kinds that only some pods depend on."""
-    pods = reading.state.pods.values()
-    if reading.extent_of(KindName.NAMESPACES) is not None and any(map(_chooses_namespaces, pods)):
-        yield "namespaces", "which of them selectors choose"
-    if any(pod.claims for pod in pods if _is_asked_about(pod, target)):
-        for kind in VOLUME_KINDS:
-            if reading.extent_of(kind) is not None:
-                yield f"all {_title(reading, kind)}", "where volumes can be used"
-
-
-def _enumerate(parts: Sequence[str]) -> str:
-    *first, last = parts
-    return f"{', '.join(first)} and {last}" if first else last
-
-
-def _warn_of_hooks(reading: Reading) -> Iterator[str]:
-    hooks = reading.state.quotas.hooks
-    for (name, operation), failure in sorted(hooks.failures.items()):
-        yield (
-            f"hook {name} fails here ({failure.last}, in {operation}): whether it refuses anything "
-            "is not known"
-        )
-    if reading.operators_have_hooks and not hooks:
-        yield (
-            "the operators use quota hooks, and none is installed here: whether they refuse "
-            "anything is not known; install the packages of the hooks beside koord"
-        )
-    if reading.operators_have_hooks is False and hooks.hooks:
-        yield f"hook {', '.join(hooks.hooks)} is used here, and the operators use none"
-
-
-def _chooses_namespaces(pod: Pod) -> bool:
-    constraints = pod.shape.constraints
-    return constraints is not None and any(
-        selector.namespace_selector for selector in constraints.selectors
-    )
-
-
-def _is_asked_about(pod: Pod, target: Target) -> bool:
-    if target.is_planned_alone:
-        return pod.key == target.key
-    return pod.gang is not None and pod.gang.key == target.key

@@ -15,6 +15,7 @@ from koord.answers.explain import (
     explain_gang,
     explain_pod,
 )
+from koord.answers.gaps import list_warnings
 from koord.answers.hints import (
     find_gate_hints,
     find_help,
@@ -34,7 +35,6 @@ from koord.answers.reading import (
     describe_missing,
     is_unknown,
     keep_known,
-    list_warnings,
 )
 from koord.answers.reports import (
     Reported,

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from koord.answers.balance import BalanceView, LoadedNode, view_balance
 from koord.answers.encoding import encode
+from koord.answers.gaps import head_of
 from koord.answers.reading import Reading, Target, TargetKind
 from koord.api.rebalancepolicy import RebalancePolicy
 from koord.cli.cluster import read_cluster, refuse_gaps
@@ -95,6 +96,7 @@ def show(name: str, kubeconfig: str, context: str, *, output: Output, is_dry_run
     view = view_balance(reading.state, policy, policy.settings, past, balance_context)
     print_in(
         output,
+        head_of("Balance", reading),
         document=lambda: encode(view),
         names=lambda: (f"pod/{move.pod}" for move in view.moves) if is_dry_run else _hot(view),
         text=lambda: _draw(view, is_dry_run=is_dry_run),

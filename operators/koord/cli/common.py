@@ -16,6 +16,8 @@ class Output(StrEnum):
     WIDE = "wide"
     NAME = "name"
     JSON = "json"
+    ANSWER = "answer"
+    """JSON with an envelope: as of when, and what is missing."""
     YAML = "yaml"
     SVG = "svg"
     """A picture of the text."""
@@ -27,6 +29,7 @@ class TreeOutput(StrEnum):
     TEXT = "text"
     NAME = "name"
     JSON = "json"
+    ANSWER = "answer"
     YAML = "yaml"
     SVG = "svg"
     DOT = "dot"
@@ -35,7 +38,14 @@ class TreeOutput(StrEnum):
     """For Gephi, yEd and networkx."""
 
 
-Form: TypeAlias = Annotated[Output, typer.Option("--output", "-o", help="Output format.")]
+Form: TypeAlias = Annotated[
+    Output,
+    typer.Option(
+        "--output",
+        "-o",
+        help="Output format; answer is JSON that also says as of when, and what is missing.",
+    ),
+]
 TreeForm: TypeAlias = Annotated[
     TreeOutput,
     typer.Option(

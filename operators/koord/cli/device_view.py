@@ -12,6 +12,7 @@ from rich.tree import Tree
 
 from koord.answers.devices import NodeDevices, view_devices
 from koord.answers.encoding import encode
+from koord.answers.gaps import head_of
 from koord.cli.cluster import read_without_target, refuse_gaps
 from koord.cli.common import ExitCode, Output, fail
 from koord.cli.output import count_of, make_table, print_in
@@ -37,6 +38,7 @@ def show(node: str, kubeconfig: str, context: str, *, output: Output) -> None:
     nodes = view_devices(reading.state, [node] if node else sorted(plugin.reports))
     print_in(
         output,
+        head_of("Devices", reading),
         document=lambda: {"devices": encode(nodes)},
         names=lambda: (f"device/{report.node}" for report, _ in nodes),
         text=lambda: draw_node(*nodes[0]) if node else list_nodes(nodes),

@@ -21,7 +21,9 @@ from rich.padding import Padding
 from rich.text import Text
 
 from koord.answers.encoding import encode
+from koord.answers.envelope import AnswerHead
 from koord.answers.explain import PlacementState, ShapeOffers
+from koord.answers.gaps import head_of
 from koord.answers.queued_jobs import QueuedJobView, find_queued_job
 from koord.answers.reading import Reading, Target, TargetKind, TargetNotFoundError
 from koord.answers.reports import Reported, ReportedReason
@@ -88,12 +90,19 @@ def ask(question: Question, shown: Shown) -> None:
     most = None if shown.all_nodes else BEST_NODES
     print_in(
         shown.output,
+        _head_of(reading, answer),
         document=lambda: encode(answer),
         names=lambda: (f"{answer.target.kind.lower()}/{answer.target.name}",),
         text=lambda: make_parts(answer, now, most, with_history=shown.with_history),
     )
     if shown.as_exit_code and answer.standing not in _WELL:
         raise typer.Exit(ExitCode.NOT_WELL)
+
+
+def _head_of(reading: Reading | None, answer: Explanation) -> AnswerHead:
+    if reading is None:  # it is about a Job alone
+        return AnswerHead("Explanation", time.time())
+    return head_of("Explanation", reading, answer.target)
 
 
 def ask_version(kubeconfig: str, context: str) -> str:

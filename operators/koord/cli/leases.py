@@ -62,6 +62,7 @@ def make_leader(lease: Lease, now: float) -> Leader:
         since=spec.acquire_time or "",
         renewed=renewed,
         report=decode_report(annotations.get(operators.REPORT)) if is_led else None,
+        term=spec.lease_transitions,
     )
 
 

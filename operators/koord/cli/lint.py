@@ -5,12 +5,14 @@ The rules are in ``koord.api``. The cluster is read with ``--server`` only, and 
 
 import json
 import sys
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Final, NamedTuple
 
 import typer
 
+from koord.answers.envelope import AnswerHead
 from koord.api.job_disruptions import find_disruption_problems
 from koord.api.json_text import refuse_half_pairs
 from koord.api.keys import operators
@@ -78,6 +80,7 @@ def lint(
     advice = list(_find_advice(documents))
     print_in(
         output,
+        AnswerHead("Lint", time.time()),
         document=lambda: {
             "objects": len(documents),
             "problems": [problem._asdict() for problem in problems],

@@ -12,6 +12,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from koord.answers.encoding import encode
+from koord.answers.gaps import head_of
 from koord.answers.migration import MoveAnswer, explain_job
 from koord.answers.reading import Reading, Target, TargetKind
 from koord.api.podmigrationjob import PodMigrationJob
@@ -47,6 +48,7 @@ def show_job(
     answer = _explain(reading, job, now)
     print_in(
         output,
+        head_of("Migration", reading),
         document=lambda: encode(answer),
         names=lambda: (f"podmigrationjob/{name}",),
         text=lambda: _draw(answer),

@@ -10,6 +10,8 @@ from rich.padding import Padding
 from rich.text import Text
 
 from koord.answers.encoding import encode
+from koord.answers.envelope import AnswerHead
+from koord.answers.gaps import head_of
 from koord.answers.moves import DefragAnswer, MoveQuestion, ask_drain, ask_moves
 from koord.answers.preemption import find_unit
 from koord.answers.reading import Reading, Target, TargetKind, TargetNotFoundError
@@ -41,9 +43,9 @@ class ClusterAccess:
 def show_shape(
     cluster: ClusterAccess, shape: GpuShape, output: Output, *, as_exit_code: bool
 ) -> None:
-    _, question = _read(cluster, None)
+    head, _, question = _read(cluster, "Defragmentation", None)
     unit = make_shape_unit(question.state, shape)
-    _print(ask_moves(question, unit, str(shape)), output, as_exit_code=as_exit_code)
+    _print(ask_moves(question, unit, str(shape)), head, output, as_exit_code=as_exit_code)
 
 
 def show_waiting(
@@ -53,25 +55,27 @@ def show_waiting(
     kinds = {target_kind.lower(): target_kind for target_kind in TargetKind}
     if kind not in kinds:
         fail("give a pod, podgroup, reservation or workload", ExitCode.USAGE)
-    target, question = _read(cluster, Target(kinds[kind], namespace, name))
+    typed = Target(kinds[kind], namespace, name)
+    head, target, question = _read(cluster, "Defragmentation", typed)
     unit = find_unit(question.state, target)
     if unit is None:
         fail(
             f"{target.title} does not wait for a place, or is not complete; see koord explain",
             ExitCode.USAGE,
         )
-    _print(ask_moves(question, unit, name_of(unit)), output, as_exit_code=as_exit_code)
+    _print(ask_moves(question, unit, name_of(unit)), head, output, as_exit_code=as_exit_code)
 
 
 def show_drain(
     cluster: ClusterAccess, nodes: tuple[str, ...], output: Output, *, as_exit_code: bool
 ) -> None:
-    _, question = _read(cluster, None)
+    head, _, question = _read(cluster, "Drain", None)
     drain = ask_drain(question, nodes)
     if drain.unknown:
         fail(f"there is no node {', '.join(drain.unknown)}", ExitCode.USAGE)
     print_in(
         output,
+        head,
         document=lambda: encode(drain),
         names=lambda: (f"pod/{move.pod.name}" for step in drain.steps for move in step.moves),
         text=lambda: make_drain_parts(drain),
@@ -80,7 +84,9 @@ def show_drain(
         raise SystemExit(ExitCode.NOT_WELL)
 
 
-def _read(cluster: ClusterAccess, typed: Target | None) -> tuple[Target, MoveQuestion]:
+def _read(
+    cluster: ClusterAccess, answer: str, typed: Target | None
+) -> tuple[AnswerHead, Target, MoveQuestion]:
     now = time.time()
     try:
         target, reading, budgets = asyncio.run(_read_all(cluster, typed, now))
@@ -91,7 +97,8 @@ def _read(cluster: ClusterAccess, typed: Target | None) -> tuple[Target, MoveQue
     refuse_gaps(reading, NODES, PODS)
     if reading.preemption is None:
         warn("the operators' settings are not known: minRuntime and maxPerDay are taken for 0")
-    return target, MoveQuestion(reading.state, reading.preemption, budgets, now, reading.migration)
+    question = MoveQuestion(reading.state, reading.preemption, budgets, now, reading.migration)
+    return head_of(answer, reading, target), target, question
 
 
 async def _read_all(
@@ -112,10 +119,11 @@ async def _read_all(
             )
 
 
-def _print(answer: DefragAnswer, output: Output, *, as_exit_code: bool) -> None:
+def _print(answer: DefragAnswer, head: AnswerHead, output: Output, *, as_exit_code: bool) -> None:
     outcome = answer.outcome
     print_in(
         output,
+        head,
         document=lambda: encode(answer),
         names=lambda: (
             (f"pod/{move.pod.name}" for move in outcome.moves)

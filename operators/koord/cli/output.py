@@ -30,6 +30,8 @@ from koord.plain_text import escape, escape_line, is_plain
 if TYPE_CHECKING:
     import networkx as nx
 
+    from koord.answers.envelope import AnswerHead
+
 _WIDTH_OF_FILES: Final = 100_000
 
 
@@ -134,6 +136,7 @@ def print_parts(parts: Iterable[RenderableType], console: Console) -> None:
 
 def print_in(
     output: Output | TreeOutput,
+    head: "AnswerHead",
     *,
     document: Callable[[], Any],
     names: Callable[[], Iterable[str]],
@@ -142,6 +145,8 @@ def print_in(
     """Print an answer in one of its forms; only that form is made."""
     console = make_console()
     match str(output):
+        case Output.ANSWER:
+            console.file.write(f"{to_json(head.wrap(document()))}\n")
         case Output.JSON:
             console.file.write(f"{to_json(document())}\n")
         case Output.YAML:

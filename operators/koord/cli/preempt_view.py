@@ -6,12 +6,15 @@ The search is that of the operators, on a copy of the cluster read with the user
 import asyncio
 import time
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 from rich.console import RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
 from koord.answers.encoding import encode
+from koord.answers.envelope import AnswerGap, GapCause
+from koord.answers.gaps import head_of
 from koord.answers.preemption import PreemptionAnswer, find_plan, find_unit, write_whether_on
 from koord.answers.reading import (
     Reading,
@@ -38,6 +41,9 @@ from koord.kube.client import Client
 from koord.kube.errors import Forbidden, KubeError
 from koord.kube.evictor import list_budgets
 
+_BUDGETS_UNKNOWN: Final = AnswerGap(
+    "poddisruptionbudgets.policy", GapCause.NO_RIGHT, "which pods budgets protect"
+)
 _NOT_WAITING = "it does not wait for a place, or is not complete; see koord explain"
 
 
@@ -55,11 +61,15 @@ def show(question: Question, output: Output, *, as_exit_code: bool) -> None:
         _tell_not_waiting(reading, target, output)
         return
     settings = reading.preemption
-    if settings is None:
+    more = () if budgets is not None else (_BUDGETS_UNKNOWN,)
+    if more:
+        warn("you may not list PodDisruptionBudgets: the operators may choose other victims")
+    elif settings is None:
         warn("the operators' settings are not known: minRuntime and maxPerDay are taken for 0")
-    outcome = find_plan(reading.state, unit, settings, PreemptionContext(now, budgets))
+    outcome = find_plan(reading.state, unit, settings, PreemptionContext(now, budgets or ()))
     print_in(
         output,
+        head_of("Preemption", reading, target, more),
         document=lambda: encode(PreemptionAnswer(unit, outcome, settings)),
         names=lambda: _names_of(outcome),
         text=lambda: make_parts(unit, outcome, settings),
@@ -84,13 +94,16 @@ def _tell_not_waiting(reading: Reading, target: Target, output: Output) -> None:
     }
     print_in(
         output,
+        head_of("Preemption", reading, target),
         document=lambda: document,
         names=tuple,
         text=lambda: (Text(f"{target.title} preempts nobody: {_NOT_WAITING}."),),
     )
 
 
-async def _read(question: Question, now: float) -> tuple[Target, Reading, tuple[Budget, ...]]:
+async def _read(
+    question: Question, now: float
+) -> tuple[Target, Reading, tuple[Budget, ...] | None]:
     async with open_client(question.kubeconfig, question.context) as (client, access):
         typed = Target(question.kind, question.namespace or access.namespace, question.name)
         lookup = await find_target(client, typed, now)
@@ -102,12 +115,12 @@ async def _read(question: Question, now: float) -> tuple[Target, Reading, tuple[
         return lookup.target, reading, await _read_budgets(client)
 
 
-async def _read_budgets(client: Client) -> tuple[Budget, ...]:
+async def _read_budgets(client: Client) -> tuple[Budget, ...] | None:
+    """Return the budgets; None if they must not be read."""
     try:
         return await list_budgets(client)
     except Forbidden:
-        warn("you may not list PodDisruptionBudgets: the operators may choose other victims")
-        return ()
+        return None
 
 
 def _names_of(preemption: Preemption | Reason) -> Iterable[str]:

@@ -13,6 +13,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from koord.answers.encoding import encode
+from koord.answers.gaps import head_of
 from koord.answers.queue_explain import QueueExplanation
 from koord.answers.queue_trial import TriedStart, try_queue_settings
 from koord.answers.queue_usage import QueueUsage, view_queue_usage
@@ -55,6 +56,7 @@ def show_explanation(question: UnitQuestion, output: Output) -> None:
     explanation = explain_turn(find_waiting(reading, target, make_time_limit()), target, reading)
     print_in(
         output,
+        head_of("Turn", reading, target),
         document=lambda: encode(explanation),
         names=lambda: (f"{explanation.entry.kind}/{name}" for name in explanation.entry.names),
         text=lambda: _draw_explanation(explanation),
@@ -129,6 +131,7 @@ def show_reservations(kubeconfig: str, context: str, output: Output) -> None:
     now = reading.state.now
     print_in(
         output,
+        head_of("QueueReservations", reading, target),
         document=lambda: {
             "reservations": [
                 {"names": list(entry.names), **encode(reservation)}
@@ -183,6 +186,7 @@ def show_trial(
     now = reading.state.now
     print_in(
         output,
+        head_of("QueueTrial", reading, target),
         document=lambda: {"settings": dict(values), "waiting": encode(starts)},
         names=lambda: (f"{start.entry.kind}/{start.entry.names[0]}" for start in starts),
         text=lambda: _draw_trial(starts, now),
@@ -219,6 +223,7 @@ def show_usage(name: str, kubeconfig: str, context: str, output: Output) -> None
         fail(f"there is no quota {name}{suggest(name, names)}", ExitCode.USAGE)
     print_in(
         output,
+        head_of("QueueUsage", reading),
         document=lambda: encode(usage),
         names=lambda: (user.user for user in usage.users),
         text=lambda: _draw_usage(usage),

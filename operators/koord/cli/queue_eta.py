@@ -19,8 +19,9 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from koord.answers.encoding import encode
+from koord.answers.envelope import AnswerGap, GapCause
+from koord.answers.gaps import head_of, list_warnings
 from koord.answers.hypothetical import EtaAnswer, HypotheticalJob, ask_eta
-from koord.answers.reading import list_warnings
 from koord.api.lint import MAX_FILE_BYTES, UnreadableError, read_documents
 from koord.api.lint_files import Files, Pods, collect
 from koord.api.untyped import to_list, to_map
@@ -41,6 +42,11 @@ from koord.kube.kind import TranslatorOptions
 from koord.kube.wire import WireCustomResource, WireObjectMeta, WirePod
 
 _CLASSES: Final = "/apis/scheduling.k8s.io/v1/priorityclasses"
+_PRIORITIES_UNKNOWN: Final = AnswerGap(
+    "priorityclasses.scheduling.k8s.io",
+    GapCause.NO_RIGHT,
+    "what PriorityClasses are worth (each is taken for 0)",
+)
 _MOST_PODS: Final = 10_000
 _STDIN: Final = "-"
 
@@ -67,10 +73,9 @@ def show_eta(file: str, namespace: str, kubeconfig: str, context: str, output: O
     refuse_gaps(reading, NODES, PODS, POD_GROUPS, QUOTAS)
     created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(reading.state.now))
     defaults = _Defaults(target.namespace, created, _read_priorities(kubeconfig, context))
-    if defaults.priorities is None:
-        warn("you may not list priorityclasses: each PriorityClass is taken for 0")
+    more = () if defaults.priorities is not None else (_PRIORITIES_UNKNOWN,)
     job = make_job(documents, defaults)
-    warnings = list_warnings(reading, target)
+    warnings = list_warnings(reading, target, more)
     for warning in warnings:
         warn(warning)
     upsert = partial(POD_GROUPS.upsert, reading.state)
@@ -78,6 +83,7 @@ def show_eta(file: str, namespace: str, kubeconfig: str, context: str, output: O
     now = reading.state.now
     print_in(
         output,
+        head_of("Eta", reading, target, more),
         document=lambda: {
             "waiting": encode(answer.waiting),
             "placedByOthers": answer.elsewhere,

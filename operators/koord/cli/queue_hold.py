@@ -8,6 +8,7 @@ import time
 from typing import Final
 from urllib.parse import quote
 
+from koord.answers.envelope import AnswerHead
 from koord.answers.reading import Target, TargetKind, TargetNotFoundError
 from koord.api.keys import operators
 from koord.cli.common import ExitCode, Output, fail
@@ -43,6 +44,7 @@ def set_hold(
     verb = "held: it does not start until it is released" if is_held else "released"
     print_in(
         output,
+        AnswerHead("Hold", time.time()),
         document=lambda: {
             "kind": target.kind,
             "namespace": target.namespace,

@@ -14,10 +14,11 @@ import msgspec
 from rich.console import RenderableType
 
 from koord.answers.encoding import encode
+from koord.answers.envelope import AnswerGap, GapCause
+from koord.answers.gaps import head_of, list_warnings
 from koord.answers.gpus import count_gpus
 from koord.answers.outlook import limit_time
 from koord.answers.queue_view import QueueEntry
-from koord.answers.reading import list_warnings
 from koord.answers.standing import BACKOFF, NEVER_FITS, RESERVED, QueueStanding, tell_time
 from koord.answers.waiting import JobSuspended, find_waiting
 from koord.api.keys import operators
@@ -37,7 +38,7 @@ from koord.kube.errors import Forbidden, KubeError
 from koord.kube.translate.pods import PodTranslator
 from koord.kube.wire import PodSpec, WireCondition, WireObjectMeta, WirePod
 
-_JOBS_UNKNOWN = "you may not list jobs.batch: suspended Jobs are left out"
+_JOBS_UNKNOWN: Final = AnswerGap("jobs.batch", GapCause.NO_RIGHT, "which suspended Jobs wait")
 
 
 MOST_SECONDS: Final = 1.0
@@ -90,7 +91,8 @@ def show(namespace: str, kubeconfig: str, context: str, *, output: Output) -> No
     refuse_without_pods(reading, target)
     refuse_unknown_namespace(reading, namespace)
     suspended = read_suspended(kubeconfig, context, target.namespace)
-    warnings = list_warnings(reading, target) + (() if suspended is not None else (_JOBS_UNKNOWN,))
+    more = () if suspended is not None else (_JOBS_UNKNOWN,)
+    warnings = list_warnings(reading, target, more)
     for warning in warnings:
         warn(warning)
     waiting_units = (
@@ -105,6 +107,7 @@ def show(namespace: str, kubeconfig: str, context: str, *, output: Output) -> No
     now = time.time()
     print_in(
         output,
+        head_of("Queue", reading, target, more),
         document=lambda: {
             "waiting": encode(shown),
             "warnings": list(warnings),

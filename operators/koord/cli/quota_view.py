@@ -13,6 +13,7 @@ from rich.console import RenderableType
 from rich.table import Table
 
 from koord.answers.encoding import encode
+from koord.answers.gaps import head_of, list_warnings
 from koord.answers.hints import find_hints
 from koord.answers.quota_simulation import (
     EditResult,
@@ -32,7 +33,7 @@ from koord.answers.quota_view import (
     view_quota,
     view_quotas,
 )
-from koord.answers.reading import Reading, list_warnings
+from koord.answers.reading import Reading
 from koord.api.quantity import InvalidQuantityError
 from koord.api.resource_names import find_nearest_resource
 from koord.cli.cluster import read_without_target, refuse_gap, refuse_unknown_namespace
@@ -71,6 +72,7 @@ def show_tree(kubeconfig: str, context: str, output: TreeOutput, namespace: str 
         return
     print_in(
         output,
+        head_of("Quotas", reading),
         document=lambda: encode(overview),
         names=lambda: (f"elasticquota/{view.summary.name}" for view in overview.quotas),
         text=lambda: make_tree_lines(overview, choose_glyphs(console.encoding)),
@@ -100,7 +102,7 @@ def show_quota(name: str, namespace: str, kubeconfig: str, context: str, output:
     """Show a quota; with a namespace only if it is there."""
     reading = read(kubeconfig, context, namespace or name.rpartition("/")[0])
     if reading.reported_quotas is not None:
-        _show_reported(reading.reported_quotas, name.rpartition("/")[2], output)
+        _show_reported(reading, reading.reported_quotas, name.rpartition("/")[2], output)
         return
     state = reading.state
     bare = find_name(state, name, namespace)
@@ -113,6 +115,7 @@ def show_quota(name: str, namespace: str, kubeconfig: str, context: str, output:
     console = make_console()
     print_in(
         output,
+        head_of("Quota", reading),
         document=lambda: encode_in_full(view),
         names=lambda: (f"elasticquota/{bare}",),
         text=lambda: make_quota_lines(view, choose_glyphs(console.encoding), time.time()),
@@ -141,7 +144,9 @@ def fail_unknown(state: ClusterState, name: str) -> NoReturn:
     fail(f"there is no quota {name}{suggest(name, names)}", ExitCode.USAGE)
 
 
-def _show_reported(quotas: Sequence[ReportedQuota], name: str, output: Output) -> None:
+def _show_reported(
+    reading: Reading, quotas: Sequence[ReportedQuota], name: str, output: Output
+) -> None:
     reported_quota = next((quota for quota in quotas if quota.view.summary.name == name), None)
     if reported_quota is None:
         meant = suggest(name, {quota.view.summary.name for quota in quotas})
@@ -149,6 +154,7 @@ def _show_reported(quotas: Sequence[ReportedQuota], name: str, output: Output) -
     console = make_console()
     print_in(
         output,
+        head_of("Quota", reading),
         document=lambda: encode_in_full(reported_quota.view),
         names=lambda: (f"elasticquota/{name}",),
         text=lambda: (
@@ -234,6 +240,7 @@ def show_what_if(what_if: WhatIf, kubeconfig: str, context: str, output: Output)
         lines += make_gang_lines(title, bare, gang, _advise(reading, gang))
     print_in(
         output,
+        head_of("QuotaWhatIf", reading),
         document=lambda: document,
         names=lambda: (f"elasticquota/{bare}",),
         text=lambda: lines,

@@ -4,6 +4,7 @@ Reads no cluster. The entries come from ``koord.reference``, those of commands f
 """
 
 import re
+import time
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 from typing import Annotated, Any, Final
@@ -12,6 +13,7 @@ import typer
 from rich.console import RenderableType
 from rich.markdown import Markdown
 
+from koord.answers.envelope import AnswerHead
 from koord.cli.common import ExitCode, Form, Output, fail
 from koord.cli.output import print_in
 from koord.core.model.text import suggest
@@ -42,6 +44,7 @@ def reference(
         fail(f"nothing is called {key!r}{suggest(key, names)}", ExitCode.USAGE)
     print_in(
         output,
+        AnswerHead("Reference", time.time()),
         document=lambda: [entry._asdict() for entry in matches],
         names=lambda: [entry.key for entry in matches],
         text=lambda: map(_write, matches) if key else _overview(matches),

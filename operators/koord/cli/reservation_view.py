@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from rich.console import RenderableType
 
 from koord.answers.encoding import encode, encode_amounts
+from koord.answers.gaps import head_of
 from koord.answers.reading import Reading
 from koord.answers.reservations import ReservationUsage, view_reservation
 from koord.cli.cluster import read_without_target, refuse_gaps
@@ -31,6 +32,7 @@ def show_list(kubeconfig: str, context: str, *, output: Output) -> None:
     ]
     print_in(
         output,
+        head_of("Reservations", reading),
         document=lambda: {"reservations": encode(shown)},
         names=lambda: (f"reservation/{reservation.name}" for reservation in shown),
         text=lambda: _draw(shown),
@@ -57,6 +59,7 @@ def show_pod(name: str, pod: str, kubeconfig: str, context: str, *, output: Outp
         table.add_row(check.rule, "yes" if check.holds else "NO", check.detail)
     print_in(
         output,
+        head_of("ReservationUse", reading),
         document=lambda: {"reservation": name, "pod": pod, "rules": encode(checks)},
         names=lambda: (f"reservation/{name}",),
         text=lambda: (table,),

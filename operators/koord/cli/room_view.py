@@ -12,6 +12,7 @@ from rich.text import Text
 
 from koord.answers.encoding import encode
 from koord.answers.fragmentation import ModelFragmentation, view_fragmentation
+from koord.answers.gaps import head_of
 from koord.answers.room import RoomQuestion, ShapeRoom, find_room
 from koord.cli.cluster import read_without_target, refuse_gaps
 from koord.cli.common import ExitCode, Output, fail
@@ -55,6 +56,7 @@ def show_room(
     room = find_room(reading.state, RoomQuestion(shape, namespace, typed.quota))
     print_in(
         output,
+        head_of("Room", reading, target),
         document=lambda: encode(room),
         names=lambda: (f"node/{share.node}" for share in room.place),
         text=lambda: make_room_parts(room),
@@ -108,6 +110,7 @@ def show_fragments(kubeconfig: str, context: str, output: Output) -> None:
     models = view_fragmentation(reading.state)
     print_in(
         output,
+        head_of("Fragmentation", reading),
         document=lambda: {"models": encode(models)},
         names=lambda: (model.model for model in models),
         text=lambda: make_fragment_parts(models),

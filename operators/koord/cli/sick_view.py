@@ -11,6 +11,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from koord.answers.encoding import encode
+from koord.answers.gaps import head_of
 from koord.answers.health import HealthFinding, Severity, find_sick
 from koord.cli.cluster import read_without_target, refuse_gaps
 from koord.cli.common import ExitCode, Output
@@ -26,6 +27,7 @@ def show(kubeconfig: str, context: str, output: Output, *, as_exit_code: bool) -
     findings = find_sick(reading.state, now)
     print_in(
         output,
+        head_of("Health", reading),
         document=lambda: {"items": [encode_finding(finding) for finding in findings]},
         names=lambda: (str(finding.subject) for finding in findings),
         text=lambda: make_parts(findings, now),

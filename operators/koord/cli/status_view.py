@@ -15,6 +15,8 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from koord.answers.encoding import encode
+from koord.answers.envelope import AnswerHead
+from koord.answers.gaps import head_of
 from koord.answers.leaders import Leader, LeaderStatement
 from koord.cli.cluster import read_without_target, refuse_without_pods
 from koord.cli.common import ExitCode, Output, fail, warn
@@ -47,6 +49,7 @@ def show(
         return
     print_in(
         output,
+        AnswerHead("Status", time.time()),
         document=lambda: {"leaders": encode(leaders)},
         names=lambda: (f"lease/{leader.lease}" for leader in leaders),
         text=lambda: draw(leaders, namespace),
@@ -96,6 +99,7 @@ def _show_reports(kubeconfig: str, context: str, output: Output) -> None:
     waits = f"{plural(len(reports), 'pod')} {verb} ({counts})" if reports else "no pod waits"
     print_in(
         output,
+        head_of("Status", reading, target),
         document=lambda: {
             "leaders": [],
             "namespace": target.namespace,

@@ -10,9 +10,10 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from koord.answers.encoding import encode
+from koord.answers.gaps import head_of, list_warnings
 from koord.answers.leaders import describe_absence
 from koord.answers.quota_view import QuotaView, make_overview, view_quotas
-from koord.answers.reading import Reading, list_warnings
+from koord.answers.reading import Reading
 from koord.answers.usage_view import NodeUsage, PodUsage, view_nodes, view_pod
 from koord.cli.cluster import read_without_target, refuse_gap, refuse_gaps, refuse_unknown_namespace
 from koord.cli.common import ExitCode, Output, fail, warn
@@ -38,6 +39,7 @@ def show_nodes(namespace: str, kubeconfig: str, context: str, *, output: Output)
     ]
     print_in(
         output,
+        head_of("Nodes", reading),
         document=lambda: {"nodes": encode(shown)},
         names=lambda: (f"node/{node_usage.node.name}" for node_usage in shown),
         text=lambda: draw_nodes(shown, is_wide=output is Output.WIDE),
@@ -53,6 +55,7 @@ def show_node(name: str, kubeconfig: str, context: str, *, output: Output) -> No
     pods = [view_pod(reading.state, pod) for pod in node_usage.pods]
     print_in(
         output,
+        head_of("Node", reading),
         document=lambda: {**encode(node_usage), "pods": encode(pods)},
         names=lambda: (f"node/{name}",),
         text=lambda: draw_node(node_usage, pods, is_wide=output is Output.WIDE),
@@ -71,6 +74,7 @@ def show_quotas(namespace: str, kubeconfig: str, context: str, *, output: Output
     shown = [view for view in quotas if namespace in {"", view.namespace}]
     print_in(
         output,
+        head_of("QuotaUse", reading, target),
         document=lambda: {"quotas": encode(shown)},
         names=lambda: (f"elasticquota/{view.summary.name}" for view in shown),
         text=lambda: draw_quotas(shown),

@@ -13,6 +13,7 @@ from rich.tree import Tree
 
 from koord.answers.encoding import encode
 from koord.answers.explain import TopologyExplanation
+from koord.answers.gaps import head_of
 from koord.answers.topology import view_topology
 from koord.cli.cluster import read_without_target, refuse_gaps
 from koord.cli.common import ExitCode, TreeOutput, fail, warn
@@ -51,6 +52,7 @@ def show(name: str, kubeconfig: str, context: str, *, output: TreeOutput, show_a
         return
     print_in(
         output,
+        head_of("Topology", reading),
         document=lambda: encode(view_topology(state, name, tree)),
         names=lambda: (f"clusternetworktopology/{name}",),
         text=lambda: _draw_all(state, name, tree, text, show_all=show_all),

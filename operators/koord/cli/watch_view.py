@@ -17,10 +17,11 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
+from koord.answers.gaps import list_warnings
 from koord.answers.gpus import count_gpus
 from koord.answers.queue_view import QueueEntry
 from koord.answers.quota_view import QuotaView, view_quotas
-from koord.answers.reading import Target, TargetKind, list_warnings
+from koord.answers.reading import Target, TargetKind
 from koord.answers.usage_view import NodeUsage, RunningGang, find_running, view_nodes
 from koord.answers.waiting import find_waiting
 from koord.cli.cluster import read_cluster, refuse_unknown_namespace, refuse_without_pods

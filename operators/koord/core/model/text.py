@@ -33,9 +33,18 @@ def format_time(seconds: float) -> str:
 
     Users may write times that no calendar has, such as a year 1 that is a year 0 in UTC.
     """
+    return _format(seconds, "seconds")
+
+
+def format_milliseconds(seconds: float) -> str:
+    """Write seconds since the epoch to the millisecond: times of our own."""
+    return _format(seconds, "milliseconds")
+
+
+def _format(seconds: float, precision: str) -> str:
     within = min(max(_FIRST_TIME, seconds), _LAST_TIME)
     moment = datetime.fromtimestamp(within, UTC).replace(tzinfo=None)
-    return f"{moment.isoformat(timespec='seconds')}Z"
+    return f"{moment.isoformat(timespec=precision)}Z"
 
 
 def plural(count: int, noun: str) -> str:
