@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.builders import make_node, make_pod, make_pod_group
+from tests.builders import GPU, make_node, make_pod, make_pod_group, make_quota
 from tests.cluster import SCORING, make_cluster
 from tests.model.clock import virtual_time
 
 from koord.cli.cluster import read_told
 from koord.controllers.queue_looks import LONGEST_BUSY_SECONDS, QueueLooks
 from koord.controllers.queue_status import make_queue_status, read_promise
+from koord.core.model.gang_history import Episode
 from koord.core.model.reasons import InternalError, TooExpensive
 from koord.core.queue.plugin import Queues
 from koord.core.queue.promises import Certainty, MoveCause
@@ -192,6 +193,66 @@ def test_a_promise_that_moves_later_names_the_lost_node(monkeypatch: pytest.Monk
     promise(monkeypatch, NOON + 900, "n1")
     look(cluster, looks, NOON + 20)
     assert looks.broken.total() == 1, "moves earlier are silent"
+
+
+@pytest.mark.parametrize(
+    ("what", "cause"),
+    [("Preempted", MoveCause.PREEMPTED), ("Reclaimed", MoveCause.GUARANTEE), ("Restarted", None)],
+)
+def test_who_loses_the_place_that_was_promised_to_him_is_told_for_whom(
+    monkeypatch: pytest.MonkeyPatch, what: str, cause: MoveCause | None
+) -> None:
+    cluster = make_waiting()
+    looks = make_looks(cluster)
+    promise(monkeypatch, NOON + 600, "n0")
+    look(cluster, looks)
+    (unit,) = cluster.queue.pending()
+    waiting = cluster.pod("g-0")
+    cluster.pods(replace(waiting, node="n0"))
+    looks.note_start(unit)
+    look(cluster, looks, NOON + 600)
+    group = cluster.state.gangs.pod_group("default/g")
+    assert group is not None
+    history = (Episode(int(NOON) + 700, what, "no room", "b/high"),)
+    cluster.pod_groups(replace(group, history=history))
+    cluster.delete_pods("g-0")
+    cluster.pods(replace(waiting, uid="again"))
+    promise(monkeypatch, NOON + 1200, "n0")
+    for at in (0, 1):
+        look(cluster, looks, NOON + 710 + at)
+    standing = looks.of("default/g")
+    assert standing is not None
+    move = standing.last_move
+    assert (move and (move.before, move.cause, move.by)) == (
+        cause and (NOON + 600, cause, "b/high")
+    )
+    assert looks.broken.total() == bool(cause)
+
+
+@pytest.mark.parametrize("least", [8, 7])
+@pytest.mark.parametrize("is_started", [True, False])
+def test_a_promise_moves_for_what_is_guaranteed_to_others(
+    monkeypatch: pytest.MonkeyPatch, least: int, *, is_started: bool
+) -> None:
+    cluster = make_waiting()
+    owner, borrower = make_quota("owner", min={GPU: least}, max={GPU: 99}), make_quota("borrower")
+    cluster.quotas(owner, replace(borrower, max={GPU: 99}))
+    cluster.pods(replace(cluster.pod("run"), quota="borrower"))
+    looks = make_looks(cluster)
+    promise(monkeypatch, NOON + 600, "n0")
+    look(cluster, looks)
+    cluster.pods(make_pod("own").gpu(8).quota("owner").created(NOON - 1)).absorb()
+    (unit,) = (unit for unit in cluster.queue.pending() if unit.pods[0].name == "own")
+    if is_started:
+        cluster.delete_pods("run")
+        cluster.pods(replace(cluster.pod("own"), node="n0"))
+        cluster.state.refresh()
+        looks.note_start(unit)
+    promise(monkeypatch, NOON + 1200, "n0")
+    look(cluster, looks, NOON + 10)
+    (cause,) = looks.broken.keys() - {cause for cause, n in looks.broken.items() if not n}
+    otherwise = MoveCause.OTHER if is_started else MoveCause.LOAD
+    assert cause is (MoveCause.GUARANTEE if least == 8 else otherwise)
 
 
 def test_a_promise_of_an_earlier_process_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -100,7 +100,7 @@ def other(name: str, **about: object) -> dict[str, Competitor]:
         (after(ahead=other("x", queue="other")), USABLE, MoveCause.LOAD, "x"),
         (after(ahead=other("x", is_repair=True)), USABLE, MoveCause.REPAIR, "x"),
         (after(quota_edits=2), USABLE, MoveCause.QUOTA_CHANGED, "team"),
-        (after(is_preempted=True), USABLE, MoveCause.PREEMPTED, ""),
+        (after(lost_place=(MoveCause.PREEMPTED, "x")), USABLE, MoveCause.PREEMPTED, "x"),
         (after(start=None, is_hold_expired=True), USABLE, MoveCause.HOLD_EXPIRED, ""),
         (after(), USABLE, MoveCause.OTHER, ""),
     ],

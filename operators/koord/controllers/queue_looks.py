@@ -8,7 +8,7 @@ look to look; what an earlier process promised is read from statuses.
 import asyncio
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -20,8 +20,10 @@ from koord.core.engine.queue import Queue
 from koord.core.engine.scoring import Scoring
 from koord.core.engine.state import ClusterState
 from koord.core.engine.steps import MOST_PER_CALL
+from koord.core.model.gang_history import Happened, find_eviction
 from koord.core.model.gangs import GangKey
 from koord.core.model.plan import Unit
+from koord.core.model.pods import Pod
 from koord.core.queue.eta import MOST_UNITS
 from koord.core.queue.plugin import Queues
 from koord.core.queue.promises import (
@@ -32,6 +34,8 @@ from koord.core.queue.promises import (
     PromiseMove,
     explain_move,
 )
+from koord.core.quota.ledger import Ledger
+from koord.core.quota.plugin import Quotas
 from koord.isolation import Isolation
 
 QUIET_SECONDS: Final = 0.3
@@ -48,6 +52,12 @@ MOST_SECONDS: Final = 0.25
 MOST_STARTS: Final = 200
 """Starts of which it is remembered whether they came when they were expected."""
 LEAST_COVERED_PERCENT: Final = 80
+MOST_STARTED: Final = 512
+"""Units that started as promised of which that is remembered, should they lose their place."""
+_LOSSES: Final = {
+    str(Happened.PREEMPTED): MoveCause.PREEMPTED,
+    str(Happened.RECLAIMED): MoveCause.GUARANTEE,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +124,8 @@ class QueueLooks:
     _moves: dict[str, PromiseMove] = field(default_factory=dict)
     _passed: dict[str, dict[str, Competitor]] = field(default_factory=dict)
     """Promised unit -> who had earlier turns since, by name, also those that have started."""
+    _started: dict[str, PromiseBasis] = field(default_factory=dict)
+    """What was promised to units that have started."""
     _expected: dict[str, tuple[float, Certainty]] = field(default_factory=dict)
     """Unit -> what was expected first, of those that wait."""
     _isolated: Isolation = field(default_factory=lambda: Isolation("queue-looks"))
@@ -140,15 +152,33 @@ class QueueLooks:
             error = ForecastError(expected[1], abs(late), late <= 0)
             self.errors.append(error)
         standing = self.standings.get(unit.key)
-        starter = _make_competitor(unit, self.standings)
-        for key, basis in self._promises.items():
-            if starter.is_repair or starter.priority > basis.priority:
-                self._passed.setdefault(key, {})[starter.name] = starter
+        self._note_passing(unit)
         if unit.is_repair:
             return
+        self._started.pop(unit.key, None)
+        if unit.key in self._promises:
+            self._started[unit.key] = self._promises[unit.key]
+            for oldest in list(self._started)[:-MOST_STARTED]:
+                del self._started[oldest]
         overtaken = 0 if standing is None else standing.ahead
         waited = max(0.0, now - unit.since)
         self.on_start(UnitStart(self.queue_of(unit), gpus_of(unit), waited, overtaken, error))
+
+    def _note_passing(self, unit: Unit) -> None:
+        """Note whose promises a unit that starts may have moved: by its rights, not by backfill."""
+        if not self._promises:
+            return
+        pods = [self.state.pods.get(pod.uid, pod) for pod in unit.pods]
+        starter = self._make_competitor(unit, pods, self.state.open_ledger())
+        for key, basis in self._promises.items():
+            comes_first = starter.is_guaranteed and starter.queue != basis.queue
+            if comes_first or starter.is_repair or starter.priority > basis.priority:
+                self._passed.setdefault(key, {})[starter.name] = starter
+
+    def _make_competitor(self, unit: Unit, pods: Sequence[Pod], ledger: Ledger) -> Competitor:
+        is_guaranteed = self.state.plugin(Quotas).is_within_guarantee(pods, ledger)
+        name = unit.group or unit.pods[0].title
+        return Competitor(name, self.queue_of(unit), unit.priority, unit.is_repair, is_guaranteed)
 
     def queue_of(self, unit: Unit) -> str:
         return self.state.plugin(Queues).queue_of(unit.pods[0])
@@ -238,17 +268,27 @@ class QueueLooks:
 
     def _compare(self, units: list[Unit], standings: dict[str, QueueStanding]) -> None:
         """Find out which promises have moved, and take the new look over."""
-        competitors = {unit.key: _make_competitor(unit, standings) for unit in units}
+        ledger = self.state.open_ledger()
+        competitors = {
+            unit.key: self._make_competitor(
+                unit, unit.pods if unit.key in standings else (), ledger
+            )
+            for unit in units
+        }
         usable = {name for name, row in self.state.table.live_rows() if self._is_usable(row)}
         for at, unit in enumerate(units):
             standing = standings.get(unit.key)
             if standing is None:
                 continue
             with self._isolated.of(unit.key, self.clock()):
+                lost = self._find_lost_place(unit)
                 before = self._promises.get(unit.key) or self._read_promise(unit)
+                if lost is not None:
+                    before = self._started.pop(unit.key)
                 if before is not None or _is_promised(standing):
                     ahead = [competitors[other.key] for other in units[:at]]
-                    self._follow(unit.key, before, self._make_basis(unit, standing, ahead), usable)
+                    basis = replace(self._make_basis(unit, standing, ahead), lost_place=lost)
+                    self._follow(unit.key, before, basis, usable)
             if unit.key in self._moves:
                 standings[unit.key] = replace(standing, last_move=self._moves[unit.key])
             if standing.expected_start is not None:
@@ -299,6 +339,16 @@ class QueueLooks:
             is_hold_expired=self._has_expired(unit, standing),
         )
 
+    def _find_lost_place(self, unit: Unit) -> tuple[MoveCause, str] | None:
+        """Return why a unit waits again that had started as it was promised, if others took it."""
+        if unit.key not in self._started or unit.is_repair:
+            return None
+        groups = (self.state.gangs.pod_group(demand.gang) for demand in unit.demands if demand.gang)
+        histories = [group.history for group in groups if group is not None]
+        last = find_eviction(episode for history in histories for episode in history)
+        cause = None if last is None else _LOSSES.get(last.what)
+        return None if last is None or cause is None else (cause, last.by)
+
     def _has_expired(self, unit: Unit, standing: QueueStanding) -> bool:
         """Whether room was given up because it was idle for as long as it may."""
         before = self.standings.get(unit.key)
@@ -327,12 +377,6 @@ class QueueLooks:
 
 def _is_promised(standing: QueueStanding) -> bool:
     return standing.certainty is Certainty.PROMISED
-
-
-def _make_competitor(unit: Unit, standings: Mapping[str, QueueStanding]) -> Competitor:
-    standing = standings.get(unit.key)
-    queue = "" if standing is None else standing.queue
-    return Competitor(unit.group or unit.pods[0].title, queue, unit.priority, unit.is_repair)
 
 
 def _by_gang(

@@ -112,7 +112,8 @@ class PromiseBasis:
     """Unit -> who it is: those with earlier turns that compete with it."""
     quota_edits: object = None
     is_hold_expired: bool = False
-    is_preempted: bool = False
+    lost_place: tuple[MoveCause, str] | None = None
+    """Why it had to give up the place in which it had started, and for whom."""
     latest: int | None = None
     """The start as it is told."""
 
@@ -136,8 +137,8 @@ def _find_cause(
 ) -> tuple[MoveCause, str]:
     if after.is_hold_expired:
         return MoveCause.HOLD_EXPIRED, ""
-    if after.is_preempted:
-        return MoveCause.PREEMPTED, ""
+    if after.lost_place is not None:
+        return after.lost_place
     lost = min((node for node in before.nodes if node not in usable), default=None)
     if lost is not None:
         return MoveCause.NODE, lost

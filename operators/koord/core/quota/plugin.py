@@ -4,7 +4,7 @@ Everything that is computed for all quotas (settling edits, counting pods, fair 
 :meth:`Quotas.absorb`; a session only reads the outcome.
 """
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import lru_cache
 
 from typing_extensions import override
@@ -14,13 +14,15 @@ from koord.core.engine.plugin import Plugin, QueueingHint, Session
 from koord.core.model.changes import Changes, Feed
 from koord.core.model.nodes import Node
 from koord.core.model.plan import Plan, Unit
+from koord.core.model.pods import Pod
 from koord.core.model.reasons import Reason
-from koord.core.quota.cache import QuotaCache
+from koord.core.quota.cache import QuotaCache, is_used
 from koord.core.quota.catalog import key_of
-from koord.core.quota.ledger import Ledger
-from koord.core.quota.model import QuotaSpec
+from koord.core.quota.ledger import Ledger, mask
+from koord.core.quota.model import QuotaSpec, add_up
 from koord.core.quota.profile import ProfileCache, QuotaProfile
 from koord.core.quota.session import QuotaSession
+from koord.core.quota.usage import count_devices
 
 
 class Quotas(Plugin):
@@ -105,6 +107,27 @@ class Quotas(Plugin):
         """Return what every quota may use and uses, as of the last :meth:`absorb`."""
         cache = self.cache
         return cache.hooks.bind(Ledger(cache.solutions.values(), cache.rules, undo=undo))
+
+    def is_within_guarantee(self, pods: Sequence[Pod], ledger: Ledger) -> bool:
+        """Whether the quota of a unit uses no more than is guaranteed to it once all pods start.
+
+        Of what they request; those that count already do so once.
+        """
+        account = ledger.find(self.cache.quota_of(pods[0])) if pods else None
+        if account is None:
+            return False
+        rules, least = (
+            self.cache.rules,
+            ledger.solution(account.spec.name).minimum(account.spec.name),
+        )
+        requests = [(pod, count_devices(dict(self.cache.requests_of(pod)), rules)) for pod in pods]
+        all_of_them = mask(add_up(amounts for _, amounts in requests), account)
+        more = add_up(amounts for pod, amounts in requests if not is_used(pod))
+        return any(all_of_them.values()) and all(
+            account.used.get(key, 0) + more.get(key, 0) <= least.get(key, 0)
+            for key, amount in all_of_them.items()
+            if amount
+        )
 
     @override
     def open(self, cycle: Cycle) -> QuotaSession | None:
