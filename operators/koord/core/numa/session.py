@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from koord.core.numa.plugin import Numa
 
 NO_HOLD: Final = NumaAllocation("")
+PER_FILTER: Final = 60
+"""Array operations of :meth:`NumaSession.filter`, in the unit of :class:`Steps`."""
 
 
 class _Bounds:
@@ -51,7 +53,7 @@ class _Bounds:
         self.most: Ints = np.zeros(size, dtype=np.int64)
         self.cost: Ints = np.zeros(size, dtype=np.int64)
         """Of the CPUs of one pod, where they are amplified."""
-        self.cause: Ints = np.zeros(size, dtype=np.int64)
+        self.cause = np.zeros(size, dtype=np.int16)
         self.causes: list[Cause] = []
 
     def number(self, cause: Cause) -> int:
@@ -129,6 +131,7 @@ class NumaSession(Aligned):
         if not isinstance(demand, NumaDemand):
             return
         row_numbers = np.arange(self._state_of.size)[rows]
+        self._cycle.steps.spend(row_numbers.size, PER_FILTER)
         bounds = self._bounds.get(shape)
         if bounds is None:
             bounds = self._bounds[shape] = _Bounds(self._state_of.size)
@@ -161,9 +164,11 @@ class NumaSession(Aligned):
         columns: Sequence[Ints],
     ) -> None:
         """Read how many pods fit on rows, once for rows that answer alike."""
-        _, sample_positions, at = np.unique(
-            combine(columns), return_index=True, return_inverse=True
-        )
+        alike = combine(columns)
+        if (alike == alike[0]).all():  # as on empty nodes: sorting them costs more than this
+            sample_positions, at = np.zeros(1, np.int64), np.zeros(alike.size, np.int64)
+        else:
+            _, sample_positions, at = np.unique(alike, return_index=True, return_inverse=True)
         answers = [self._choose(demand, shape, row) for row in rows[sample_positions].tolist()]
         most = [answer.most if isinstance(answer, NumaChoice) else 0 for answer in answers]
         causes = [
