@@ -49,6 +49,9 @@ class AnswerSource(StrEnum):
     """From what the operators wrote only."""
 
 
+_SEEN: Final = {GapCause.HIDDEN: "shown"}
+
+
 @dataclass(frozen=True, slots=True)
 class AnswerGap:
     """What is missing, why, and what is therefore not known (a phrase; ``are_many``: a plural)."""
@@ -60,7 +63,8 @@ class AnswerGap:
 
     @property
     def then(self) -> str:
-        return f"{self.unknown} {'are' if self.are_many else 'is'} not known"
+        verb = "are" if self.are_many else "is"
+        return f"{self.unknown} {verb} not {_SEEN.get(self.because, 'known')}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,8 @@ from koord.answers.reading import (
 from koord.core.model.pods import Pod
 
 _ROLE_SHOWS: Final = "the ClusterRole koord-user shows more"
+_OTHERS: Final = "pods of other namespaces"
+_NAMES: Final = "names of their units"
 _LEADER_KNOWS: Final = "what only the operators know"
 NO_TARGET: Final = Target(TargetKind.POD, "", "")
 """For answers about no object."""
@@ -49,7 +51,9 @@ def find_gaps(reading: Reading, target: Target) -> tuple[AnswerGap, ...]:
     """Return what is missing in an answer about a target."""
     is_led = reading.leader is None or bool(reading.leader.holder)
     absent = () if is_led else (AnswerGap("leader", GapCause.NO_LEADER, _LEADER_KNOWS),)
-    return (*absent, *_find_unread(reading, target))
+    sees_all = reading.sight.namespaces is None
+    others = () if sees_all else (AnswerGap(_OTHERS, GapCause.HIDDEN, _NAMES, are_many=True),)
+    return (*absent, *others, *_find_unread(reading, target))
 
 
 def list_warnings(
@@ -73,9 +77,14 @@ def warn_of_gaps(reading: Reading, target: Target, more: Iterable[AnswerGap] = (
         and target.kind is TargetKind.POD_GROUP
     ):
         yield _POD_GROUPS_MISSING
-    if reading.rejected:
-        key, problem = next(iter(sorted(reading.rejected.items())))
-        count = len(reading.rejected)
+    rejected = {
+        key: problem
+        for key, problem in reading.rejected.items()
+        if reading.sight.sees(key.partition("/")[0])
+    }
+    if rejected:
+        key, problem = next(iter(sorted(rejected.items())))
+        count = len(rejected)
         yield f"{count} invalid objects are left out; the first is {key}: {problem}"
     if reading.state.quotas.is_in_use:
         yield from _warn_of_hooks(reading)

@@ -187,7 +187,7 @@ def _(waiting_unit: QueueEntry) -> dict[str, Any]:
     return {
         "position": waiting_unit.position or None,
         "kind": waiting_unit.kind,
-        "names": list(waiting_unit.names),
+        "names": encode(waiting_unit.names),
         "pods": waiting_unit.pods,
         "required": waiting_unit.required,
         "reason": waiting_unit.reason.code,

@@ -4,7 +4,6 @@ Nothing is decided here: shares come from the solver, and outcomes from the plan
 the state with pods that do not exist.
 """
 
-import re
 from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -12,6 +11,7 @@ from typing import Any, Final
 from koord.answers.encoding import encode, encode_amounts
 from koord.answers.explain import first_refusal
 from koord.answers.quota_view import WaitingUnit, find_waits
+from koord.answers.redaction import HiddenName, NameKind, redact
 from koord.core.engine.planner import plan
 from koord.core.engine.queue import find_pending
 from koord.core.engine.scoring import Scoring
@@ -31,8 +31,8 @@ from koord.core.quota.spec_errors import InvalidQuota
 
 _WHAT_IF: Final = "what_if"
 """A name that no pod and no PodGroup can have."""
-_NAME_OF_POD: Final = re.compile(rf"[^\s/]*/?{_WHAT_IF}-\d+")
-_NAME_OF_GANG: Final = re.compile(rf"[^\s/]*/?{_WHAT_IF}")
+_THE_GANG: Final = HiddenName("the gang")
+_ITS_POD: Final = HiddenName("one of its pods")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +71,11 @@ class GangResult:
     starts_alone: bool = False
     room: tuple[tuple[str, int], ...] = ()
 
+    @property
+    def told(self) -> Reason:
+        """The reason without the names that the gang has here."""
+        return redact(self.reason, hide_simulated)
+
     def limited_to(self, keys: Container[str]) -> "GangResult":
         """Return it without what units ask for of other resources."""
         return replace(self, ahead=_limit(self.ahead, keys))
@@ -80,9 +85,12 @@ def _limit(units: Iterable[WaitingUnit], keys: Container[str]) -> tuple[WaitingU
     return tuple(unit.limited_to(keys) for unit in units)
 
 
-def hide_names(text: str) -> str:
-    """Return a text about the simulated gang without the names that it has here."""
-    return _NAME_OF_GANG.sub("the gang", _NAME_OF_POD.sub("one of its pods", text))
+def hide_simulated(kind: NameKind, text: str) -> str:
+    """Return a name, or what the simulated gang and its pods are called, which have none."""
+    bare = text.rpartition("/")[2]
+    if kind is not NameKind.UNIT or not bare.startswith(_WHAT_IF):
+        return text
+    return _THE_GANG if bare == _WHAT_IF else _ITS_POD
 
 
 def simulate_gang(
@@ -213,7 +221,7 @@ def _(answer: GangResult) -> dict[str, Any]:
         "starts": answer.reason.is_placed,
         "startsAlone": answer.starts_alone,
         "reason": str(answer.reason.code),
-        "message": hide_names(answer.reason.text()),
+        "message": answer.told.text(),
         "ahead": encode(answer.ahead),
         "aheadElsewhere": answer.ahead_elsewhere,
         "roomAfterAhead": encode_amounts(dict(answer.room)),

@@ -12,6 +12,7 @@ from typing import Final, Protocol
 from koord.answers.leaders import Leader
 from koord.answers.queue_view import QueuePlace
 from koord.answers.quota_view import ReportedQuota
+from koord.answers.redaction import EVERYTHING, Sight, redact
 from koord.answers.reports import Reported, SeenCondition
 from koord.answers.standing import QueueStanding
 from koord.api.misspelled_keys import MisspelledKey
@@ -169,6 +170,8 @@ class Reading:
     """Where they stand in their queues, and when they are expected to start, as reported."""
     reported_quotas: tuple[ReportedQuota, ...] | None = None
     """The quotas of the target's namespace, where those of all must not be read, but these may."""
+    sight: Sight = EVERYTHING
+    """What of all that was read the asker may see; everything, if it was read with her rights."""
 
     def gap_of(self, kind: str) -> Gap | None:
         """Return the gap of a kind, given by its name; None if all of it was read."""
@@ -187,6 +190,7 @@ def keep_known(reason: Reason | None, reading: Reading, namespace: str) -> Reaso
     """Return the part of a reason that is certain from what was read."""
     if reason is None or any(is_unknown(reading, kind) for kind in reason.rests_on):
         return None
+    reason = redact(reason, reading.sight.hide)
     if Extent.NAMESPACE not in {
         reading.extent_of(KindName.POD_GROUPS),
         reading.extent_of(KindName.PODS),

@@ -6,7 +6,8 @@ from typing import ClassVar
 
 from koord.answers.queue_view import QueueEntry, QueuePlace, view_queue
 from koord.answers.reading import KindName, Reading, Target, is_unknown, keep_known
-from koord.answers.reports import Reports
+from koord.answers.redaction import Sight, redact
+from koord.answers.reports import ReportedReason, Reports
 from koord.core.engine.scoring import Scoring
 from koord.core.model.reason_class import ReasonClass
 from koord.core.model.reasons import Reason
@@ -32,6 +33,7 @@ def find_waiting(
     )
     if not _is_whole(reading):
         waiting_units = (_with_told(waiting_unit, reading) for waiting_unit in waiting_units)
+    waiting_units = (_hide_names(waiting_unit, reading.sight) for waiting_unit in waiting_units)
     if reading.extent_of(KindName.PODS) is None and not is_unknown(reading, KindName.POD_GROUPS):
         return tuple(waiting_units)
     return tuple(
@@ -44,6 +46,19 @@ def _is_whole(reading: Reading) -> bool:
     kinds = (KindName.NODES, KindName.POD_GROUPS, KindName.QUOTAS)
     is_known = not any(is_unknown(reading, kind) for kind in kinds)
     return is_known and reading.extent_of(KindName.PODS) is None
+
+
+def _hide_names(entry: QueueEntry, sight: Sight) -> QueueEntry:
+    """Return what waits without what an asker may not see: amounts and places are no secret."""
+    if sight.is_whole:
+        return entry
+    hidden = redact(entry, sight.hide)
+    if any(map(sight.sees, entry.namespaces)):
+        return hidden
+    reason = hidden.reason
+    if isinstance(reason, ReportedReason):  # it quotes a condition of theirs
+        reason = ReportedReason(reason.code, "")
+    return replace(hidden, reason=reason, quotas=entry.quotas if sight.quotas else ())
 
 
 def _with_told(waiting_unit: QueueEntry, reading: Reading) -> QueueEntry:

@@ -36,6 +36,7 @@ from koord.answers.reading import (
     is_unknown,
     keep_known,
 )
+from koord.answers.redaction import redact
 from koord.answers.reports import (
     Reported,
     ReportedReason,
@@ -179,7 +180,7 @@ def make_answer(reading: Reading, target: Target, now: float) -> Explanation:
     make = _answer_for_pod if target.is_planned_alone else _answer_for_gang
     answer, refused = make(reading, target, now)
     return replace(
-        answer,
+        redact(answer, reading.sight.hide),
         advice=(*_hint_at_preemption(reading, answer, refused, now), *answer.advice),
         warnings=list_warnings(reading, target),
         is_led=reading.leader is None or bool(reading.leader.holder),
@@ -189,7 +190,8 @@ def make_answer(reading: Reading, target: Target, now: float) -> Explanation:
 def _hint_at_preemption(
     reading: Reading, answer: Explanation, refused: Unit | None, now: float
 ) -> tuple[str, ...]:
-    if is_unknown(reading, KindName.NODES) or reading.extent_of(KindName.PODS) is not None:
+    is_whole = reading.extent_of(KindName.PODS) is None and reading.sight.is_whole
+    if is_unknown(reading, KindName.NODES) or not is_whole:
         return ()
     reason = answer.reason.reason if answer.reason is not None else None
     return hint_at_preemption(reading, answer.target, reason, refused, now)
@@ -315,7 +317,9 @@ def _advise(reading: Reading, reason: Reason | None, closed: Sequence[Closed]) -
         return ()
     if gates := find_gate_hints(reading.state, reason):
         return gates
-    hints = find_hints(reading.state, reason, reading.ignored, reading.reclaim)
+    hints: tuple[str, ...] = ()
+    if reading.sight.is_whole:  # they are about everybody, and are texts already
+        hints = find_hints(reading.state, reason, reading.ignored, reading.reclaim)
     if isinstance(reason, ReportedReason) and not hints:
         return tuple(filter(None, (find_help(reason.code),)))
     if isinstance(reason, InsufficientNodes):

@@ -18,7 +18,6 @@ from koord.answers.hints import find_hints
 from koord.answers.quota_simulation import (
     EditResult,
     GangResult,
-    hide_names,
     simulate_edit,
     simulate_gang,
 )
@@ -252,7 +251,7 @@ def _advise(reading: Reading, answer: GangResult) -> Sequence[str]:
     if reason.is_placed or answer.starts_alone:
         return ()
     hints = find_hints(reading.state, reason, reclaim=reading.reclaim)
-    return [hide_names(name) for name in (*hints, *reason.advice())]
+    return (*hints, *answer.told.advice())
 
 
 def make_edit_lines(name: str, answer: EditResult) -> Iterator[RenderableType]:
@@ -293,7 +292,7 @@ def make_gang_lines(
     if answer.starts_alone and not reason.is_placed:
         verdict += "; it would start now if nothing was ahead of it"
     yield f"{title} {verdict}"
-    yield hide_names(reason.text())
+    yield answer.told.text()
     if answer.ahead:
         count, kinds = len(answer.ahead), {waiting_unit.kind for waiting_unit in answer.ahead}
         is_mixed = len(kinds) > 1

@@ -1,0 +1,191 @@
+"""What an asker may learn by name: redaction of values, before texts are made of them.
+
+An asker learns by name only what the same rights could list. Amounts and positions are no secret:
+without them no answer is of use. A name that is not the asker's to see becomes a ``HiddenName``:
+null for programs, and for people words that name nobody. Nothing is ever replaced in texts.
+
+Which fields hold names is a closed table: a test wants a row for every field of a reason.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any, Final, TypeVar, cast
+
+from koord.answers.encoding import encode
+
+T = TypeVar("T")
+
+_RESERVATION: Final = "reservation "
+"""Begins the name of a reservation where units are named; it is in no namespace."""
+
+
+class HiddenName(str):
+    """Words in the place of a name that is not to be seen."""
+
+    __slots__ = ()
+
+
+@encode.register
+def _(_name: HiddenName) -> None:
+    return None
+
+
+class NameKind(Enum):
+    """What the text of a field names."""
+
+    UNIT = auto()
+    """A pod or gang as ``namespace/name``, perhaps after its kind; or a namespace."""
+    QUOTA = auto()
+    """Another quota than the asker's own."""
+    SEVERAL = auto()
+    """Words about several units, written already."""
+    OF_OTHERS = auto()
+    """Words that may quote others: they are left out."""
+
+
+ONE_UNIT: Final = HiddenName("a gang in another namespace")
+SEVERAL_UNITS: Final = HiddenName("gangs in other namespaces")
+_HIDDEN: Final[Mapping[NameKind, str]] = {
+    NameKind.UNIT: ONE_UNIT,
+    NameKind.QUOTA: HiddenName("another quota"),
+    NameKind.SEVERAL: SEVERAL_UNITS,
+    NameKind.OF_OTHERS: "",
+}
+
+NAMES: Final[Mapping[str, NameKind]] = {
+    "Borrower.quota": NameKind.QUOTA,
+    "GuaranteeKept.quota": NameKind.QUOTA,
+    "InvalidQuota.other": NameKind.QUOTA,
+    "NodeOffer.detail": NameKind.OF_OTHERS,
+    "ClosedReservation.detail": NameKind.OF_OTHERS,
+    "QueueStanding.reported": NameKind.OF_OTHERS,
+    "WaitingForPreemption.victims": NameKind.SEVERAL,
+    **dict.fromkeys(
+        (
+            "AwaitedEnd.name",
+            "BehindHead.head",
+            "Borrower.users",
+            "Elsewhere.holders",
+            "Elsewhere.users",
+            "Episode.by",
+            "GangCount.gang",
+            "Hanging.name",
+            "HeldForReplacements.gangs",
+            "InconsistentGroup.gang",
+            "InconsistentGroup.silent",
+            "InsufficientNodes.first",
+            "MemberOnFailedNode.gone",
+            "MissingGang.gang",
+            "MissingGang.missing",
+            "MissingPodGroup.gang",
+            "NamespaceBackoff.namespace",
+            "NodeLocked.holder",
+            "OnlySurplus.gang",
+            "PodReason.pod",
+            "PromiseMove.by",
+            "QuotaAmbiguous.namespace",
+            "QuotaNotAllowed.namespace",
+            "QuotaUnknown.namespace",
+            "QueueEntry.names",
+            "TimeLimitReached.pod",
+            "TimeLimitTooLong.pod",
+            "TooExpensive.pod",
+            "TooLarge.subject",
+            "UnmetEntitlement.leaving",
+            "UnmetEntitlement.protected",
+            "WaitsForTermination.pods",
+            "WouldDelay.head",
+        ),
+        NameKind.UNIT,
+    ),
+}
+"""``Class.field`` -> what it names; also of subclasses."""
+
+Hide = Callable[[NameKind, str], str]
+"""Returns a name as it is, or what stands in its place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What an asker may list: pods in ``namespaces`` (None: everywhere), and all quotas."""
+
+    namespaces: frozenset[str] | None = None
+    quotas: bool = True
+
+    @property
+    def is_whole(self) -> bool:
+        return self.namespaces is None and self.quotas
+
+    def sees(self, namespace: str) -> bool:
+        return self.namespaces is None or namespace in self.namespaces
+
+    def hide(self, kind: NameKind, text: str) -> str:
+        """Return a name, or what stands in its place if it is not to be seen."""
+        if kind is NameKind.QUOTA:
+            return text if self.quotas else _HIDDEN[kind]
+        if self.namespaces is None or not text or text.startswith(_RESERVATION):
+            return text
+        if kind is NameKind.UNIT and self.sees(namespace_of(text)):
+            return text
+        return _HIDDEN[kind]
+
+
+EVERYTHING: Final = Sight()
+
+
+def namespace_of(name: str) -> str:
+    """Return the namespace of ``team-a/x`` and of ``gang team-a/x``."""
+    return name.partition("/")[0].rpartition(" ")[2]
+
+
+def redact(value: T, hide: Hide) -> T:
+    """Return a value of an answer in which names are hidden."""
+    if not dataclasses.is_dataclass(value) or isinstance(value, type):
+        return cast("T", _redact_all(value, hide))
+    changed = {}
+    for field in dataclasses.fields(value):
+        before = getattr(value, field.name)
+        kind = kind_of(type(value), field.name)
+        after = _redact_all(before, hide) if kind is None else _hide_names(before, kind, hide)
+        if after is not before:
+            changed[field.name] = after
+    return dataclasses.replace(value, **changed) if changed else value
+
+
+def kind_of(owner: type, field: str) -> NameKind | None:
+    """Return what a field of a class names; None: nothing that is hidden."""
+    rows = (f"{base.__name__}.{field}" for base in owner.__mro__)
+    return next((NAMES[row] for row in rows if row in NAMES), None)
+
+
+def _redact_all(value: Any, hide: Hide) -> Any:
+    if isinstance(value, tuple):
+        after = [redact(element, hide) for element in value]
+        is_same = all(new is old for new, old in zip(after, value, strict=True))
+        return value if is_same else tuple(after)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return redact(value, hide)
+    return value
+
+
+def _hide_names(value: Any, kind: NameKind, hide: Hide) -> Any:
+    if isinstance(value, str):
+        return hide(kind, value)
+    if isinstance(value, tuple):
+        hidden = tuple(hide(kind, name) for name in value)
+        return value if hidden == value else tuple(_put_together(hidden))
+    return value
+
+
+def _put_together(names: tuple[str, ...]) -> Iterator[str]:
+    """Yield names; those of several units that are hidden are one, where the first of them was."""
+    hidden = [name for name in names if name == ONE_UNIT and isinstance(name, HiddenName)]
+    is_told = False
+    for name in names:
+        if not isinstance(name, HiddenName) or len(hidden) < 2:
+            yield name
+        elif not is_told:
+            is_told = True
+            yield SEVERAL_UNITS
