@@ -113,7 +113,9 @@ class Round:
             if len(left) < fewest:
                 fewest, deadline = len(left), now + self._cluster.patience
             elif now > deadline:
-                raise AssertionError("\n".join([f"not {what}: {len(left)} left", *left[:20]]))
+                raise AssertionError(
+                    "\n".join([f"not {what}: {len(left)} left", *self.problems(), *left[:20]])
+                )
             time.sleep(max(0.25, 3 * (now - began)))  # the API server has to write, too
             began = time.monotonic()
 

@@ -22,7 +22,7 @@ STEPS = 100
 """Operations of one example, approximately."""
 EXAMPLES = 50
 """Examples of one round, which has one seed."""
-ROUNDS_IN_CI = 2
+ROUNDS_IN_CI = 1
 
 _SETTINGS = settings(
     max_examples=EXAMPLES,
