@@ -12,6 +12,7 @@ from tests.reservation.make import make_reservation
 from koord.answers.standing import QueueStanding
 from koord.controllers.queue_looks import ForecastError, UnitStart
 from koord.controllers.quota_status import QuotaAudit
+from koord.core.audit.ring import Ring
 from koord.core.engine.state import ClusterState
 from koord.core.model.reasons import REASONS
 from koord.core.queue.promises import Certainty
@@ -75,6 +76,7 @@ def make_metrics() -> Metrics:
         collectors.quota_evictions: dict,
         collectors.preemptions: lambda: ({}, {}),
         collectors.assumed_pods: lambda: 1,
+        collectors.audit_records: Ring(16, 1 << 20),
         collectors.leadership: lambda: True,
         collectors.isolated_failures: {"status": 1},
         collectors.reservations: _make_reserved_state(),

@@ -16,6 +16,7 @@ import asyncio
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Generic, TypeAlias, TypeVar
 
@@ -180,6 +181,8 @@ class EvictionController:
     """Outcomes of evictions, by policy."""
     ended: defaultdict[str, Counter[Outcome]] = field(default_factory=lambda: defaultdict(Counter))
     """Ended plans, by policy and outcome."""
+    on_step: Callable[[EvictionPlan, Sequence[Pod] | None, Outcome | None], None] = lambda *_: None
+    """Called when a plan has begun, with the pods that it evicts, and with how it ended."""
     _policies: list[EvictionPolicy[Any]] = field(default_factory=list)
     _runs: dict[tuple[str, str], tuple[EvictionPolicy[Any], EvictionRun]] = field(
         default_factory=dict
@@ -214,11 +217,9 @@ class EvictionController:
             wake.clear()
             if self.is_synced():
                 await self.look(policy)
-            try:
+            with suppress(TimeoutError):
                 async with asyncio.timeout(policy.interval):
                     await wake.wait()
-            except TimeoutError:
-                continue
 
     async def look(self, policy: EvictionPolicy[Any]) -> None:
         """Advance what was begun, by whomever, then begin what a policy decides."""
@@ -292,6 +293,7 @@ class EvictionController:
             await self._cancel(policy, run, outcome)
             return
         policy.note_marked(run)
+        self.on_step(run.plan, None, None)
         has_time = self.find_deadline(policy, run) > 0 if run.waits is None else run.waits
         if has_time:
             run.is_writing = False
@@ -323,6 +325,7 @@ class EvictionController:
         pods = policy.choose_next(run, self.find_unevicted(run))
         refused = await policy.evict(run, pods)
         run.evicted_at = self.clock()
+        self.on_step(run.plan, [pod for pod in pods if pod.uid in self.evicted], None)
         run.has_evicted = run.has_evicted or not pods or len(refused) < len(pods)
         if refused:
             policy.note_refused(run, refused)
@@ -377,6 +380,7 @@ class EvictionController:
         if not run.has_evicted and outcome is not Outcome.ENDED:
             self.limits.take_back(run.plan)
         run.outcome = outcome
+        self.on_step(run.plan, None, outcome)
         self.ended[policy.name][outcome] += 1
         policy.note_end(run, outcome)
 
@@ -403,11 +407,8 @@ class EvictionController:
         All plans of one purpose wait for the last deadline, so that nobody is evicted while they
         may still be cancelled.
         """
-        runs = [
-            other
-            for other in self.runs_of(policy)
-            if other is run or (run.plan.purpose and other.plan.purpose == run.plan.purpose)
-        ]
+        purpose, all_runs = run.plan.purpose, self.runs_of(policy)
+        runs = [other for other in all_runs if other is run or other.plan.purpose == purpose != ""]
         now = self.clock()
         pods = [pod for other in runs for pod in self.find_unevicted(other)]
         deadline = find_deadline(pods, self.soft_limit, now)

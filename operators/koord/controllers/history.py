@@ -34,11 +34,14 @@ class HistoryRecorder:
     present: Callable[[str], Mapping[str, Any] | None]
     wall_clock: Callable[[], float]
     on_news: Callable[[ObjectRef], None] = field(default=lambda _: None)
+    on_episode: Callable[[ObservedPodGroup, Happened, str], None] = field(default=lambda *_: None)
+    """Called with each episode that is recorded."""
     _recorded: dict[str, tuple[Episode, ...]] = field(default_factory=dict)
     """PodGroup uid -> what was recorded here, and may not be seen in its status yet."""
 
     def record(self, pod_group: ObservedPodGroup, what: Happened, why: str, by: str = "") -> None:
         """Add an episode. ``why`` is a sentence without its full stop; ``by`` names a unit."""
+        self.on_episode(pod_group, what, why)
         new = Episode(int(self.wall_clock()), str(what), cut(why, MAX_WHY), cut(by, MAX_BY))
         before = (*pod_group.history, *self._recorded.pop(pod_group.uid, ()))
         self._recorded[pod_group.uid] = tuple(

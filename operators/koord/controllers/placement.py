@@ -14,6 +14,7 @@ from typing import Protocol
 from koord.answers.reason_context import ContextFinder
 from koord.answers.standing import QueueStanding
 from koord.controllers.commit import Commit, CommitFailure, WriteObserver, commit
+from koord.controllers.decision_log import DecisionLog
 from koord.controllers.error_isolation import FailureLog, plan_with_holds
 from koord.controllers.placement_reports import AttemptCounter, Attempts, QueuePlaces
 from koord.controllers.restart import GangRestarts
@@ -113,6 +114,8 @@ class PlacementController:
     preempting: Callable[[str], Reason | None] = lambda _: None
     """Returns how far the preemption for a unit is; None if there is none."""
     reclaim: ReclaimSetting = UNKNOWN
+    audit: DecisionLog | None = None
+    """What decisions are recorded in, if they are."""
     contexts: ContextFinder = field(init=False)
     attempts: AttemptCounter = field(init=False)
     places: QueuePlaces = field(init=False)
@@ -169,6 +172,8 @@ class PlacementController:
         self._drop_stale_failures()
         self.attempts.drop_gone(changes.gangs)
         self.reporter.note(changes.gangs, changes.singles)
+        if self.audit is not None:
+            self.audit.note(changes)
         # … Gangs that lost members they need are restarted.
         self.restarts.note(changes.gangs)
         for restart in self._take_restarts():
@@ -266,7 +271,10 @@ class PlacementController:
         for cycle in cycles:
             cycle.close()
         self._failures.note(self.state.quotas.defects)
-        self.observer.observe_cycle(self.clock() - began)
+        took = self.clock() - began
+        self.observer.observe_cycle(took)
+        if self.audit is not None:
+            self.audit.planned(took)
         self.observer.count_planned(
             placed=sum(len(placement.assignments) for placement in outcome.placements),
             refused=sum(len(refusal.pods) for refusal in outcome.refusals),
@@ -303,6 +311,8 @@ class PlacementController:
             note = self.reporter.note if news is News.REASON else self.reporter.note_numbers
             note(_gangs_of(unit), {pod.uid for pod in refusal.pods if pod.gang is None})
         self.attempts.fail(unit, self.clock())
+        if self.audit is not None:
+            self.audit.refused(unit, refusal)
         if isinstance(refusal.reason, TooExpensive):
             self.queue.postpone(unit, refusal.reason.steps, self.clock())
         elif isinstance(refusal.reason, InternalError):
@@ -325,6 +335,8 @@ class PlacementController:
             placement = replace(placement, time_limits=limits)
         for assignment in placement.assignments:
             self.state.assume(assignment.pod.uid, assignment.node, assignment.allocations)
+        if self.audit is not None:
+            self.audit.placed(unit, placement)
         return self.flights.begin(unit, placement)
 
     def _assume_safely(self, unit: Unit, placement: Placement) -> Flight | None:
@@ -355,7 +367,7 @@ class PlacementController:
         self.wake()
 
     async def _commit(self, flight: Flight) -> None:
-        unit = flight.unit
+        unit, began = flight.unit, self.clock()
         outcome = await commit(self.binder, unit, flight.placement, self.observer, flight)
         for left_over in outcome.left_over:
             log.warning("A write before a binding stays", extra={"object": left_over.path})
@@ -384,6 +396,8 @@ class PlacementController:
         for _ in outcome.bound:
             self.observer.observe_bind_latency(waited)
         self.reporter.placed(unit, outcome)
+        if self.audit is not None:
+            self.audit.committed(unit, flight.placement, outcome, self.clock() - began)
         log_outcome(unit, flight.placement, outcome)
         self.wake()
 

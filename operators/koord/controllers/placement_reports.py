@@ -99,6 +99,11 @@ class QueuePlaces:
                         self._places.setdefault(demand.gang, place)
         return self._places.get(gang)
 
+    def last_position(self, gang: GangKey) -> int | None:
+        """Return its position at the last look."""
+        place = self._places.get(gang)
+        return None if place is None else place.position
+
 
 _FIELDS: Final = ("attempts", "lastAttemptTime", "queuePosition", "gpusAhead", "queue")
 _ONLY_REPORTED: Final = frozenset(

@@ -218,7 +218,7 @@ class Preemptions(EvictionPolicy[PreemptionRun]):
                 self.note(unit.pods)
             return False
         now = self.controller.clock()
-        plan = EvictionPlan(self.name, unit.key, preemption.pods)
+        plan = EvictionPlan(self.name, unit.key, preemption.pods, beneficiary=unit.key)
         if self.controller.admit(plan, now) > now:
             return False
         nomination = nominate(preemption, now)
@@ -463,7 +463,8 @@ class Preemptions(EvictionPolicy[PreemptionRun]):
         for nomination in find_nominations(self.state, now):
             names = named(sorted(pod.key for pod in nomination.victims))
             self.state.nominations.begin(nomination)
-            plan = EvictionPlan(self.name, nomination.unit, nomination.victims)
+            key, victims = nomination.unit, nomination.victims
+            plan = EvictionPlan(self.name, key, victims, beneficiary=key)
             run = PreemptionRun(plan, now, nomination=nomination, victims=names, is_new=True)
             self.controller.resume(self, run)
 

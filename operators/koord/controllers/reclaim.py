@@ -341,7 +341,7 @@ class Reclaims(EvictionPolicy[ReclaimRun]):
         """
         quota, now = unit.over[0].quota, self._now()
         purpose = f"{quota} for {unit.beneficiary}"
-        plan = EvictionPlan(self.name, unit.key, unit.pods, purpose, quota=quota)
+        plan = EvictionPlan(self.name, unit.key, unit.pods, purpose, "", quota, unit.beneficiary)
         if self.controller.admit(plan, now) > now:
             return None
         protected = self._budgets.since(unit)

@@ -132,6 +132,11 @@ DOMAINS: Final = (
         ),
     ),
     Domain(
+        "audit",
+        settings={"audit": "koord.domains.audit_settings:AuditSettings"},
+        start="koord.runtime.audit:start",
+    ),
+    Domain(
         "balance",
         resources=("koord.api.rebalancepolicy:RebalancePolicy",),
         planning="koord.domains.balance:PLANNING",

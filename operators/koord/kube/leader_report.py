@@ -55,6 +55,7 @@ class LeaderReport(Struct, rename="camel", frozen=True, omit_defaults=True):
     ``refused``: the writes that the API server refuses, with its answers.
     ``open_namespaces`` are some of those that quotas cover and nothing makes pods opt in; there are
     ``open_count``, None if that is not known, beside ``enforced`` where pods must opt in.
+    ``feed`` is the address at which it serves records of its decisions; empty: it does not.
     ``compat``: it follows Koordinator's behaviour where the two differ.
     ``load`` is the section ``loadAware`` without defaults; None: load does not count.
     ``migration`` is that section, likewise.
@@ -77,6 +78,7 @@ class LeaderReport(Struct, rename="camel", frozen=True, omit_defaults=True):
     migration: Mapping[str, Any] | None = None
     suspend: bool = False
     compat: bool = False
+    feed: str = ""
     open_namespaces: tuple[str, ...] = ()
     open_count: int | None = None
     enforced: int = 0

@@ -20,6 +20,7 @@ from typing import Final, NoReturn
 import msgspec
 
 from koord.controllers.placement import PlacementController
+from koord.domains.audit_settings import AuditSettings
 from koord.domains.suspend_settings import SuspendSettings
 from koord.isolation import FAILURES, Isolation
 from koord.kube.client import Client
@@ -29,6 +30,7 @@ from koord.kube.leader_report import MAX_ERROR, LeaderReport, encode_report
 from koord.kube.plan_keys import PlanKeys, PlanKeySecret
 from koord.kube.write_check import EVICT, Write
 from koord.operators.names import PLACEMENT
+from koord.runtime.audit import FeedPages
 from koord.runtime.collectors import leadership
 from koord.runtime.descriptions import report_enforcement, report_queue
 from koord.runtime.discovery import (
@@ -97,7 +99,15 @@ class _Process:
             unsynced=self.unsynced,
             metrics=self.encode_metrics,
             state=lambda: self.http.ask(self.describe, STATE_PATIENCE_SECONDS),
+            feed=self.make_feed(),
         )
+
+    def make_feed(self) -> FeedPages | None:
+        """Return what serves the records of decisions; None if nobody is to read them."""
+        audit, elector = self.parts.audit, self.lease.elector
+        if audit is None or not self.parts.settings.of(AuditSettings).feed:
+            return None
+        return FeedPages(audit.ring, elector.election.identity, elector.leading.is_set)
 
     def unsynced(self) -> list[str]:
         """Name the parts that are not ready; a follower is ready when it could lead."""
@@ -141,9 +151,16 @@ class _Process:
                 refused=tuple(self._find_refused()),
                 last_error=self.problem.text[:MAX_ERROR],
                 last_error_at=self.problem.at,
+                feed=self._find_feed(),
                 **queued,
             )
         )
+
+    def _find_feed(self) -> str:
+        """Return where records of decisions are served; empty if they are not."""
+        address = self.http.address
+        is_served = self.parts.audit is not None and self.parts.settings.of(AuditSettings).feed
+        return address.text if is_served and address is not None else ""
 
     def _find_refused(self) -> Iterator[str]:
         """Yield what we cannot write, and what to do about it."""
@@ -317,6 +334,9 @@ async def _lead(process: _Process, stop: asyncio.Event) -> None:
     if process.parts.placement is not None and election.lease and not election.lease.is_signed:
         await process.parts.adopt_plans()
     election.signs = True
+    if process.parts.audit is not None:
+        term = (election.lease.spec.lease_transitions or 0) if election.lease else 0
+        process.parts.audit.begin_term(term + 1, election.identity)
     process.kopf.operate()
     async with asyncio.TaskGroup() as group:
         background = (*process.parts.background, process.report)

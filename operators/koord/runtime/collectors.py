@@ -16,6 +16,7 @@ from typing_extensions import override
 
 from koord.controllers.preemption import PREEMPTION_OUTCOMES
 from koord.controllers.quota_status import QuotaAudit
+from koord.core.audit.ring import Ring
 from koord.core.device.status import find_drift as find_device_drift
 from koord.core.engine.state import ClusterState
 from koord.core.eviction.model import Outcome
@@ -111,6 +112,26 @@ def pending_units(units_by_reason: Callable[[], Mapping[str, int]]) -> SeriesCol
             ((class_of(code) or "", code), number) for code, number in units_by_reason().items()
         ],
     )
+
+
+def audit_records(ring: Ring) -> list[SeriesCollector]:
+    """Return how many records of decisions were made, and lost for want of room."""
+    return [
+        SeriesCollector(
+            CounterMetricFamily,
+            "koord_audit_records",
+            "Records of decisions that were made.",
+            [],
+            lambda: [((), ring.made)],
+        ),
+        SeriesCollector(
+            CounterMetricFamily,
+            "koord_audit_dropped",
+            "Records of decisions that had no room any more.",
+            [],
+            lambda: [((), ring.dropped)],
+        ),
+    ]
 
 
 def assumed_pods(count: Callable[[], int]) -> SeriesCollector:

@@ -11,11 +11,13 @@ import asyncio
 import errno
 import os
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from ipaddress import IPv6Address, ip_address
+from types import MappingProxyType
+from typing import Protocol
 
 import msgspec
 from aiohttp import web
@@ -40,9 +42,28 @@ _MAX_BODY_BYTES = 1024
 _MAX_HEADERS = 32
 _REFUSALS = {
     401: "send the token of a ServiceAccount: Authorization: Bearer …\n",
-    403: "needs a ClusterRole with the verb get on the nonResourceURL /metrics\n",
+    403: "needs a ClusterRole with the verb get on this nonResourceURL\n",
     503: "the API server cannot be asked whether you may read this\n",
 }
+_LOCAL_ONLY = "only for this machine: use kubectl port-forward\n"
+
+
+class FeedPage(Protocol):
+    """A status of HTTP, and lines of JSON if that is 200."""
+
+    @property
+    def status(self) -> int: ...
+    @property
+    def body(self) -> bytes: ...
+
+
+class FeedSource(Protocol):
+    """Records of decisions, and who has made them."""
+
+    @property
+    def holder(self) -> str: ...
+
+    async def read(self, query: Mapping[str, str]) -> FeedPage: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,17 +72,20 @@ class Sources:
 
     ``problem`` returns what is wrong with the process, empty if it is healthy; ``unsynced`` the
     names of parts that are not ready; ``metrics`` the text format; ``state`` JSON, or it raises
-    TimeoutError.
+    TimeoutError. ``feed`` is None if records of decisions are not served.
     """
 
     problem: Callable[[], str]
     unsynced: Callable[[], Sequence[str]]
     metrics: Callable[[], Awaitable[bytes]]
     state: Callable[[], Awaitable[bytes]]
+    feed: FeedSource | None = None
 
 
 Authorize = Callable[[str], Awaitable[int]]
-"""Returns the status for the header ``Authorization`` of a reader of metrics: 200 if it may."""
+"""Returns the status for the header ``Authorization`` of a reader of one path: 200 if it may."""
+Authorizers = Mapping[str, Authorize]
+"""By path; where a path is missing, nobody is asked who reads it."""
 
 
 class CannotListen(Exception):  # noqa: N818 - what it says is what is wrong
@@ -72,13 +96,13 @@ class CannotListen(Exception):  # noqa: N818 - what it says is what is wrong
 async def serve_http(
     address: Address,
     sources: Sources,
-    authorize: Authorize | None = None,
+    authorize: Authorizers = MappingProxyType({}),
     limits: ConnectionLimits = ConnectionLimits(),  # noqa: B008 - a frozen value
 ) -> AsyncIterator[Address]:
     """Serve while the context is open; yields the address with the actual port.
 
-    Without ``authorize`` everybody may read the metrics. ``limits`` are lower in a process that may
-    have few file descriptors.
+    Without ``authorize`` everybody may read the metrics, and this machine alone the feed.
+    ``limits`` are lower in a process that may have few file descriptors.
 
     Raises CannotListen.
     """
@@ -131,7 +155,7 @@ async def _end_connection(_: web.Request, response: web.StreamResponse) -> None:
     response.force_close()
 
 
-def make_app(sources: Sources, authorize: Authorize | None = None) -> web.Application:
+def make_app(sources: Sources, authorize: Authorizers = MappingProxyType({})) -> web.Application:
     pages = _Pages(sources, authorize)
     app = web.Application(client_max_size=_MAX_BODY_BYTES)
     app.on_response_prepare.append(_end_connection)
@@ -139,11 +163,12 @@ def make_app(sources: Sources, authorize: Authorize | None = None) -> web.Applic
     app.router.add_get("/healthz", pages.healthz)
     app.router.add_get("/readyz", pages.readyz)
     app.router.add_get("/debug/state", pages.state)
+    app.router.add_get("/feed", pages.feed)
     return app
 
 
 class _Pages:
-    def __init__(self, sources: Sources, authorize: Authorize | None) -> None:
+    def __init__(self, sources: Sources, authorize: Authorizers) -> None:
         self._sources = sources
         self._authorize = authorize
         self._reading = asyncio.Lock()
@@ -151,16 +176,39 @@ class _Pages:
         self._read_at = float("-inf")
 
     async def metrics(self, request: web.Request) -> web.Response:
-        if self._authorize is not None:
-            status = await self._authorize(request.headers.get("Authorization", ""))
-            if status != 200:
-                return web.Response(status=status, text=_REFUSALS[status])
+        refusal = await self._refuse(request)
+        if refusal is not None:
+            return refusal
         async with self._reading:
             if time.monotonic() >= self._read_at + KEPT_SECONDS:
                 self._metrics = await self._sources.metrics()
                 self._read_at = time.monotonic()
         headers = {"Content-Type": CONTENT_TYPE_LATEST}
         return web.Response(body=self._metrics, headers=headers)
+
+    async def feed(self, request: web.Request) -> web.Response:
+        """Serve records. They name all tenants, so nobody else reads them without being asked."""
+        source = self._sources.feed
+        if source is None:
+            return web.Response(status=404, text="audit.feed is not set\n")
+        if not _is_local(request.remote):
+            if request.path not in self._authorize:
+                return web.Response(status=403, text=_LOCAL_ONLY)
+            refusal = await self._refuse(request)
+            if refusal is not None:
+                return refusal
+        page = await source.read(request.query)
+        kind = "application/jsonl" if page.status == 200 else "text/plain"
+        headers = {"Koord-Leader": source.holder, "Content-Type": kind}
+        return web.Response(status=page.status, body=page.body, headers=headers)
+
+    async def _refuse(self, request: web.Request) -> web.Response | None:
+        """Return the answer to a reader who may not read this path."""
+        authorize = self._authorize.get(request.path)
+        if authorize is None:
+            return None
+        status = await authorize(request.headers.get("Authorization", ""))
+        return None if status == 200 else web.Response(status=status, text=_REFUSALS[status])
 
     async def healthz(self, _: web.Request) -> web.Response:
         problem = self._sources.problem()
@@ -176,9 +224,7 @@ class _Pages:
 
     async def state(self, request: web.Request) -> web.Response:
         if not _is_local(request.remote):
-            return web.Response(
-                status=403, text="only for this machine: use kubectl port-forward\n"
-            )
+            return web.Response(status=403, text=_LOCAL_ONLY)
         try:
             state = await self._sources.state()
         except TimeoutError:

@@ -35,6 +35,8 @@ class HttpThread:
         self._started: asyncio.Future[Address] = self._main.create_future()
         self._own: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event
+        self.address: Address | None = None
+        """What it listens on, once it does."""
 
     @asynccontextmanager
     async def run(self, address: Address, sources: Sources) -> AsyncIterator[Address]:
@@ -47,7 +49,8 @@ class HttpThread:
         thread = threading.Thread(target=self._run, args=arguments, name="http", daemon=True)
         thread.start()
         try:
-            yield await self._started
+            self.address = await self._started
+            yield self.address
         finally:
             if self._own is not None:
                 with suppress(RuntimeError):  # its loop is closed if it has failed
@@ -74,9 +77,8 @@ class HttpThread:
     async def _serve(self, address: Address, sources: Sources) -> None:
         async with Client(self._credentials) as client:
             await self._credentials.current()
-            authorize = (
-                Authorizer(client, "/metrics").status_for if self._protects_metrics else None
-            )
+            paths = ("/metrics", "/feed") if self._protects_metrics else ()
+            authorize = {path: Authorizer(client, path).status_for for path in paths}
             async with serve_http(address, sources, authorize) as actual:
                 self._own, self._stop = asyncio.get_running_loop(), asyncio.Event()
                 self._main.call_soon_threadsafe(self._started.set_result, actual)

@@ -58,6 +58,10 @@ class Address:
     port: int
     or_free: bool = False
 
+    @property
+    def text(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
 
 def parse_address(text: object) -> Address:
     """Parse ``127.0.0.1:8080`` or ``[::1]:8080``; raise ValueError for anything else."""

@@ -65,6 +65,7 @@ from koord.runtime.settings import Settings
 if TYPE_CHECKING:
     import kopf
 
+    from koord.controllers.decision_log import DecisionLog
     from koord.controllers.enforcement import Enforcement
     from koord.controllers.eviction import EvictionController
     from koord.controllers.placement import PlacementController
@@ -110,6 +111,8 @@ class Parts:
             client, f"koord-{component}", socket.gethostname(), is_busy=self.is_binding
         )
         self.background.append(self.events.run)
+        self.audit: DecisionLog | None = None
+        """What decisions are recorded in, if they are."""
         self.queue_looks: QueueLooks | None = None
         """What is seen of the queues, where placement runs in this process."""
         self.name_guard: NameGuard | None = None

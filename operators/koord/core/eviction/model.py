@@ -286,6 +286,7 @@ class EvictionPlan:
     ``key`` names what it is for or who goes: a policy has one plan of a key at a time. Plans of one
     ``purpose`` wait for each other while pods may end by themselves. ``namespace`` is whoever
     caused it, if limits are to count there only; ``quota`` is the one that loses the pods.
+    ``beneficiary`` is the unit for which they go, if it is one.
     """
 
     policy: str
@@ -294,6 +295,7 @@ class EvictionPlan:
     purpose: str = ""
     namespace: str = ""
     quota: str = ""
+    beneficiary: UnitKey = ""
 
 
 class Outcome(StrEnum):

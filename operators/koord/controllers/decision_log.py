@@ -1,0 +1,372 @@
+"""Records what was decided about units: the one place that placement and evictions tell.
+
+It is told right after a decision, in the loop that plans, and keeps references only: a record costs
+microseconds. It decides nothing, and nothing waits for it; what fails here costs a record.
+
+Stages of a unit (seen, complete, running, ended, gone) are found by comparing counts of changed
+gangs with what was recorded last. What ran before this process led is taken over in silence.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Final
+
+from koord.controllers.commit import Commit
+from koord.core.audit.records import (
+    MOST_MESSAGE,
+    MOST_NODES,
+    MOST_PODS,
+    MOST_UIDS,
+    Attempt,
+    AuditRecord,
+    Began,
+    Body,
+    Committed,
+    Evicted,
+    EvictedPod,
+    FailedWrite,
+    Placed,
+    PlacedNode,
+    Preempting,
+    RecordedOwner,
+    RecordedUnit,
+    RecordKind,
+    Term,
+    Told,
+)
+from koord.core.audit.ring import Ring
+from koord.core.engine.queue import Queue
+from koord.core.engine.state import ClusterState
+from koord.core.eviction.model import EvictionPlan, Outcome
+from koord.core.eviction.preemption import name_of
+from koord.core.model.changes import Changes
+from koord.core.model.gang_history import Happened
+from koord.core.model.gangs import GangKey, ObservedPodGroup
+from koord.core.model.plan import Placement, Unit, Unplaced
+from koord.core.model.pods import Handling, Pod, PodPhase
+from koord.core.model.reason_class import ReasonClass
+from koord.core.model.reasons import Reason
+from koord.core.model.text import cut
+from koord.isolation import Isolation
+
+MOST_UNITS: Final = 1 << 16
+"""Units that are followed; of more the oldest are forgotten."""
+_TOLD: Final = {
+    Happened.DEGRADED: RecordKind.DEGRADED,
+    Happened.TIMED_OUT: RecordKind.TIMED_OUT,
+}
+"""Episodes of gangs that no eviction tells of."""
+
+
+@dataclass(slots=True)
+class _Followed:
+    """How far a gang or a single pod is, as recorded."""
+
+    trace: str
+    key: str
+    attempts: int = 0
+    is_complete: bool = False
+    is_running: bool = False
+    has_ended: bool = False
+
+
+@dataclass(slots=True)
+class DecisionLog:
+    """Records into ``ring``. ``wall`` and ``steady`` return seconds; ``place_of`` a position."""
+
+    ring: Ring
+    state: ClusterState
+    queue: Queue
+    wall: Callable[[], float]
+    steady: Callable[[], float]
+    place_of: Callable[[GangKey], int | None] = field(default=lambda _: None)
+    _followed: dict[str, _Followed] = field(default_factory=dict)
+    """By gang, or uid of a single pod."""
+    _isolated: Isolation = field(default_factory=lambda: Isolation("audit"))
+    _began: float = 0.0
+    _has_looked: bool = False
+    _cycle: int = 0
+    _due: int = 0
+    _micros: int = 0
+    _refused: int = 0
+    """Units that were refused in this cycle."""
+
+    def begin_term(self, term: int, holder: str) -> None:
+        """Record from now on, as the leader ``holder``."""
+        self.ring.begin(term)
+        self._began, self._has_looked = self.steady(), False
+        self._followed.clear()
+        self._add(RecordKind.TERM, None, Term(holder))
+
+    # --- placement -------------------------------------------------------------------------------
+
+    def note(self, changes: Changes) -> None:
+        """Record the stages that changed gangs and pods have reached; the queue has them by now."""
+        for gang in changes.gangs:
+            self._isolated.call(gang, self._look_at_gang, gang)
+        for uid in changes.singles:
+            self._isolated.call(uid, self._look_at_pod, uid)
+        self._has_looked = True
+
+    def planned(self, seconds: float) -> None:
+        """Note a cycle that took so long, before its refusals and placements."""
+        self._cycle += 1
+        self._due, self._micros = _ms(self.wall() - seconds), int(seconds * 1e6)
+        self._refused = 0
+
+    def refused(self, unit: Unit, refusal: Unplaced) -> None:
+        self._isolated.call(unit.key, self._refuse, unit, refusal)
+
+    def placed(self, unit: Unit, placement: Placement) -> None:
+        self._isolated.call(unit.key, self._place, unit, placement)
+
+    def committed(self, unit: Unit, placement: Placement, outcome: Commit, seconds: float) -> None:
+        self._isolated.call(unit.key, self._commit, unit, placement, outcome, seconds)
+
+    def _refuse(self, unit: Unit, refusal: Unplaced) -> None:
+        self._refused += 1
+        followed = self._follow(unit)
+        followed.attempts += 1
+        place = self.place_of(followed.key)
+        self._wait(followed.trace, followed.attempts, refusal.reason, place, unit)
+
+    def _wait(
+        self, trace: str, attempt: int, reason: Reason, place: int | None, unit: Unit | RecordedUnit
+    ) -> None:
+        now = _ms(self.wall())
+        if self.ring.repeat(trace, reason, now, place):
+            return
+        of = len(self.queue) + len(self.queue.blocked)
+        counts = (self._cycle, self._micros) if attempt else (0, 0)
+        body = Attempt(attempt, reason, place, of, *counts, now, now)
+        about = unit if isinstance(unit, RecordedUnit) else self._describe(unit)
+        self._add(RecordKind.ATTEMPT, about, body)
+
+    def _place(self, unit: Unit, placement: Placement) -> None:
+        by_node: dict[str, list[str]] = {}
+        for assignment in placement.assignments:
+            by_node.setdefault(assignment.node, []).append(assignment.pod.name)
+        each = max(1, MOST_NODES // max(1, len(by_node)))
+        nodes = tuple(
+            PlacedNode(node, len(names), tuple(names[:each]))
+            for node, names in islice(by_node.items(), MOST_NODES)
+        )
+        body = Placed(
+            plan_id=placement.plan_id,
+            nodes=nodes,
+            more_nodes=len(by_node) - len(nodes),
+            domain=placement.topologies[0].domain if placement.topologies else (),
+            created=_ms(min(pod.created for pod in unit.pods)),
+            complete=_ms(unit.since),
+            due=self._due,
+            ahead=self._refused,
+            cycle=self._cycle,
+            quotas=tuple(sorted(set(placement.charged.values())))[:MOST_UIDS],
+        )
+        followed = self._follow(unit)
+        followed.attempts, followed.has_ended = 0, False
+        self._add(RecordKind.PLACED, self._describe(unit), body)
+
+    def _commit(self, unit: Unit, placement: Placement, outcome: Commit, seconds: float) -> None:
+        names = {pod.uid: pod.key for pod in unit.pods}
+        failures = tuple(
+            FailedWrite(names.get(uid, uid), failure.status, cut(failure.message, MOST_MESSAGE))
+            for uid, failure in islice(outcome.failures.items(), MOST_PODS)
+        )
+        body = Committed(
+            plan_id=placement.plan_id,
+            releases=len(outcome.released),
+            binds=len(outcome.bound),
+            left_to_others=len(outcome.left_to_others),
+            not_bound=len(outcome.not_bound),
+            took_ms=_ms(seconds),
+            failures=failures,
+            more_failures=len(outcome.failures) - len(failures),
+        )
+        self._add(RecordKind.COMMITTED, self._describe(unit), body)
+
+    # --- evictions -------------------------------------------------------------------------------
+
+    def eviction(
+        self, plan: EvictionPlan, pods: Sequence[Pod] | None, outcome: Outcome | None
+    ) -> None:
+        """Record that a plan has begun, evicts ``pods``, or has an ``outcome``."""
+        self._isolated.call(plan.key, self._evict, plan, pods, outcome)
+
+    def _evict(
+        self, plan: EvictionPlan, pods: Sequence[Pod] | None, outcome: Outcome | None
+    ) -> None:
+        unit = self.queue.find(plan.beneficiary) if plan.beneficiary else None
+        if pods is None:
+            if unit is not None:
+                body = Preempting(plan.policy, len(plan.pods), str(outcome or ""))
+                self._add(RecordKind.PREEMPTING, self._describe(unit), body)
+            return
+        waiting = self.state.pods.get(plan.beneficiary)
+        by = plan.beneficiary if unit is None else name_of(unit)
+        by = by if waiting is None else waiting.title
+        for members in _by_unit(pods):
+            followed = self._follow_pod(members[0])
+            followed.is_complete = followed.is_running = False
+            followed.has_ended = True  # nobody is told twice that it is over
+            named = tuple(EvictedPod(pod.name, pod.uid, pod.node) for pod in members[:MOST_PODS])
+            gone = Evicted(plan.policy, by, len(members), named)
+            self._add(RecordKind.EVICTED, self._describe_pods(followed, members), gone)
+
+    def episode(self, pod_group: ObservedPodGroup, what: Happened, why: str) -> None:
+        """Record what happened to a gang, unless evictions tell of it."""
+        if what in _TOLD:
+            unit = self._describe_gang(pod_group.key, pod_group.uid)
+            self._add(_TOLD[what], unit, Told(cut(why, MOST_MESSAGE)))
+
+    # --- stages ----------------------------------------------------------------------------------
+
+    def _look_at_gang(self, gang: GangKey) -> None:
+        gangs, followed = self.state.gangs, self._followed.get(gang)
+        if gang not in gangs:
+            if self._followed.pop(gang, None) is not None and followed is not None:
+                self._add(RecordKind.GONE, self._describe_gang(gang, followed.trace), None)
+            return
+        tally, spec, pod_group = gangs.tally(gang), gangs.spec(gang), gangs.pod_group(gang)
+        least = max(1, spec.min_member if spec is not None else 1)
+        done = len(tally.done)
+        runs = tally.running + done >= least
+        if followed is None:
+            is_old = not self._has_looked and tally.bound_alive + done >= least
+            trace = (
+                pod_group.uid if pod_group is not None else next(iter(gangs.members(gang)), gang)
+            )
+            followed = self._remember(gang, _Followed(trace, gang, 0, is_old, is_old and runs))
+            if not is_old:
+                created = pod_group.created if pod_group is not None else 0.0
+                pods = [pod.created for pod in gangs.members(gang).values()]
+                began = Began(_ms(created or min(pods, default=self.wall())))
+                self._add(RecordKind.SEEN, self._describe_gang(gang, trace), began)
+        is_over = not tally.alive and not tally.running
+        has_ended = is_over and bool(tally.total or followed.is_running)
+        self._advance(followed, gang, runs=runs, has_ended=has_ended)
+
+    def _advance(self, followed: _Followed, gang: GangKey, *, runs: bool, has_ended: bool) -> None:
+        """Record what a gang that is known has reached since."""
+
+        def add(kind: RecordKind, body: Body = None) -> None:
+            self._add(kind, self._describe_gang(gang, followed.trace), body)
+
+        unit = next(filter(None, map(self.queue.find, self.queue.units_of(gang))), None)
+        if unit is not None and not followed.is_complete:
+            followed.is_complete, followed.has_ended = True, False
+            add(RecordKind.COMPLETE, Began(_ms(unit.since)))
+        waits = self.queue.waiting.get(gang)
+        if waits is not None and waits.reason_class not in {None, ReasonClass.INCOMPLETE}:
+            about = self._describe_gang(gang, followed.trace)
+            self._wait(followed.trace, 0, waits, None, about)
+        if runs and not followed.is_running:
+            followed.is_running, followed.has_ended = True, False
+            add(RecordKind.RUNNING)
+        if has_ended and not followed.has_ended:
+            followed.has_ended, followed.is_complete, followed.is_running = True, False, False
+            add(RecordKind.ENDED)
+
+    def _look_at_pod(self, uid: str) -> None:
+        pod, followed = self.state.pods.get(uid), self._followed.get(uid)
+        if pod is None:
+            if followed is not None:
+                del self._followed[uid]
+                if not followed.has_ended:
+                    about = RecordedUnit(
+                        followed.key, followed.key.partition("/")[0], uid, (followed.key,)
+                    )
+                    self._add(RecordKind.GONE, about, None)
+            return
+        is_ours = pod.handling is not Handling.NOT_OURS or pod.recorded is not None
+        if not is_ours or (followed is None and pod.node and not self._has_looked):
+            return
+        followed = followed or self._follow_pod(pod)
+        if pod.phase is PodPhase.RUNNING and not followed.is_running:
+            followed.is_running = True
+            self._add(RecordKind.RUNNING, self._describe_pods(followed, (pod,)), None)
+        if pod.phase.is_terminal and not followed.has_ended:
+            followed.has_ended = True
+            self._add(RecordKind.ENDED, self._describe_pods(followed, (pod,)), None)
+
+    # --- whom records are about ------------------------------------------------------------------
+
+    def _follow(self, unit: Unit) -> _Followed:
+        return self._follow_pod(unit.pods[0], unit.demands[0].gang if unit.group else "")
+
+    def _follow_pod(self, pod: Pod, gang: GangKey = "") -> _Followed:
+        gang = gang or ("" if pod.gang is None else pod.gang.key)
+        followed = self._followed.get(gang or pod.uid)
+        if followed is not None:
+            return followed
+        pod_group = self.state.gangs.pod_group(gang) if gang else None
+        trace = pod.uid if pod_group is None else pod_group.uid
+        return self._remember(gang or pod.uid, _Followed(trace, gang or pod.title))
+
+    def _remember(self, key: str, followed: _Followed) -> _Followed:
+        if len(self._followed) >= MOST_UNITS:
+            del self._followed[next(iter(self._followed))]
+        self._followed[key] = followed
+        return followed
+
+    def _describe(self, unit: Unit) -> RecordedUnit:
+        pods, trace = unit.pods, self._follow(unit).trace
+        names = tuple(dict.fromkeys(demand.gang for demand in unit.demands if demand.gang))
+        return RecordedUnit(
+            key=name_of(unit),
+            namespace=pods[0].namespace,
+            trace=trace,
+            names=names[:MOST_NODES] or (pods[0].title,),
+            owner=_owner_of(pods[0]),
+            uids=tuple(pod.uid for pod in pods[:MOST_UIDS]),
+            pods=len(pods),
+            required=unit.required,
+        )
+
+    def _describe_pods(self, followed: _Followed, pods: Sequence[Pod]) -> RecordedUnit:
+        return RecordedUnit(
+            key=followed.key,
+            namespace=pods[0].namespace,
+            trace=followed.trace,
+            names=(followed.key,),
+            owner=_owner_of(pods[0]),
+            uids=tuple(pod.uid for pod in pods[:MOST_UIDS]),
+            pods=len(pods),
+        )
+
+    def _describe_gang(self, gang: GangKey, trace: str) -> RecordedUnit:
+        gangs = self.state.gangs
+        members, spec = (gangs.members(gang), gangs.spec(gang)) if gang in gangs else ({}, None)
+        first = next(iter(members.values()), None)
+        return RecordedUnit(
+            key=gang,
+            namespace=gang.partition("/")[0],
+            trace=trace,
+            names=(gang,),
+            owner=None if first is None else _owner_of(first),
+            uids=tuple(islice(members, MOST_UIDS)),
+            pods=len(members),
+            required=0 if spec is None else spec.min_member,
+        )
+
+    def _add(self, kind: RecordKind, unit: RecordedUnit | None, body: Body) -> None:
+        at, mono = _ms(self.wall()), _ms(self.steady() - self._began)
+        self.ring.append(AuditRecord(kind, unit, body, at, mono))
+
+
+def _by_unit(pods: Iterable[Pod]) -> list[list[Pod]]:
+    units: dict[str, list[Pod]] = {}
+    for pod in pods:
+        units.setdefault(pod.uid if pod.gang is None else pod.gang.key, []).append(pod)
+    return list(units.values())
+
+
+def _owner_of(pod: Pod) -> RecordedOwner | None:
+    owners = pod.owners
+    owner = next((owner for owner in owners if owner.is_controller), owners[0] if owners else None)
+    return None if owner is None else RecordedOwner(owner.kind, owner.name, owner.uid)
+
+
+def _ms(seconds: float) -> int:
+    return int(seconds * 1000)

@@ -1,0 +1,270 @@
+"""Records of decisions about units, as they are kept: references to values that exist anyway.
+
+A record is made on the way of a decision, so making one costs microseconds: nothing is encoded,
+and no pod is kept alive by it. There are names and amounts in it, and nothing else of a pod.
+
+Knows no clock, no sink, and none of those who decide.
+"""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final, TypeAlias
+
+from koord.core.engine.reasons import InsufficientNodes
+from koord.core.model.reasons import Reason
+
+MOST_UIDS: Final = 3
+MOST_NODES: Final = 64
+"""Nodes of one placement that are named; of the others only the number is kept."""
+MOST_PODS: Final = 8
+"""Evicted pods, and failed writes, that are named."""
+MOST_MESSAGE: Final = 256
+
+
+class RecordKind(StrEnum):
+    """What was decided, or has happened."""
+
+    SEEN = "Seen"
+    """The first pod of a unit, or its PodGroup, is there."""
+    COMPLETE = "Complete"
+    """It has all members that it needs."""
+    ATTEMPT = "Attempt"
+    """It was refused: planned without success, or not planned for the reason that is given."""
+    PLACED = "Placed"
+    """The planner has found nodes for it."""
+    COMMITTED = "Committed"
+    """Its plan was written, as far as that was possible."""
+    PREEMPTING = "Preempting"
+    """Others are evicted for it, or no longer: then the outcome says why."""
+    EVICTED = "Evicted"
+    """Pods of it were evicted."""
+    DEGRADED = "Degraded"
+    """It had started, and fell below its minimum."""
+    TIMED_OUT = "TimedOut"
+    """It waits longer for a place than it allows."""
+    RUNNING = "Running"
+    """All members that it needs run."""
+    ENDED = "Ended"
+    """Nothing of it runs any more, or is to run."""
+    GONE = "Gone"
+    """None of its objects exists any more."""
+    TERM = "Term"
+    """A process became the leader."""
+    GAP = "Gap"
+    """Records are missing: there was no room for them."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedOwner:
+    """What the pods of a unit belong to."""
+
+    kind: str
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedUnit:
+    """Whom a record is about. ``trace`` is the same for the life of a unit.
+
+    ``names`` are its gangs, or its pod; ``uids`` those of its first pods.
+    """
+
+    key: str
+    namespace: str
+    trace: str
+    names: tuple[str, ...]
+    owner: RecordedOwner | None = None
+    uids: tuple[str, ...] = ()
+    pods: int = 0
+    required: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Began:
+    """When a unit was created, or complete, in milliseconds since the epoch."""
+
+    since: int
+
+
+@dataclass(slots=True)
+class Attempt:
+    """A refusal. Equal ones in a row are one record that counts them.
+
+    ``attempt`` is the number of the first of them, 0 if it was not planned at all; ``position`` is
+    that of the last one, ``of`` so many. ``cycle`` and ``micros`` are about the plan of all units
+    of that cycle.
+    """
+
+    attempt: int
+    reason: Reason
+    position: int | None
+    of: int
+    cycle: int
+    micros: int
+    first_at: int
+    last_at: int
+    repeats: int = 0
+
+    def is_repeated_by(self, reason: Reason) -> bool:
+        """Whether a refusal says the same; who happens to hold what is lacking is no difference."""
+        own = self.reason
+        if own == reason:
+            return True
+        if not (isinstance(own, InsufficientNodes) and isinstance(reason, InsufficientNodes)):
+            return False
+        return _numbers_of(own) == _numbers_of(reason)
+
+
+def _numbers_of(reason: InsufficientNodes) -> tuple[object, ...]:
+    counts = reason.want, reason.fit, reason.nodes, reason.request, reason.more_nodes
+    return (*counts, reason.resource, reason.refused)
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedNode:
+    """How many pods of a unit a node gets, and the first of their names."""
+
+    node: str
+    pods: int
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Where a unit goes. ``due`` is when planning began, ``ahead`` counts refusals before it.
+
+    ``created`` is when its first pod was, ``complete`` when it had all members, in milliseconds
+    since the epoch. ``more_nodes`` are not named; ``domain`` is the lowest that holds all of it.
+    """
+
+    plan_id: str
+    nodes: tuple[PlacedNode, ...]
+    more_nodes: int
+    domain: tuple[str, ...]
+    created: int
+    complete: int
+    due: int
+    ahead: int
+    cycle: int
+    quotas: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FailedWrite:
+    """A write that did not succeed: the answer of the API server, status 0 for none."""
+
+    pod: str
+    status: int
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """How the writes of a plan ended. ``not_bound`` have no node."""
+
+    plan_id: str
+    releases: int
+    binds: int
+    left_to_others: int
+    not_bound: int
+    took_ms: int
+    failures: tuple[FailedWrite, ...] = ()
+    more_failures: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Preempting:
+    """Others go for a unit. ``outcome`` is how that ended, empty while it goes on."""
+
+    policy: str
+    victims: int
+    outcome: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class EvictedPod:
+    """A pod that was evicted."""
+
+    name: str
+    uid: str
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class Evicted:
+    """Pods that were evicted, the first of them by name, by which policy and for whom."""
+
+    policy: str
+    by: str
+    count: int
+    pods: tuple[EvictedPod, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What was told of a gang, in a sentence that is made of numbers and names."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """The term of a leader, and who it is."""
+
+    holder: str
+
+
+@dataclass(frozen=True, slots=True)
+class RecordGap:
+    """Records that are missing; the last of them has the number ``to``."""
+
+    from_: int
+    to: int
+    count: int
+
+
+Body: TypeAlias = (
+    Began | Attempt | Placed | Committed | Preempting | Evicted | Told | Term | RecordGap | None
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ClosedAttempt:
+    """The last numbers of the refusals that came before, for readers who have read them."""
+
+    seq: int
+    repeats: int
+    last_at: int
+    position: int | None
+
+
+@dataclass(slots=True)
+class AuditRecord:
+    """One record. ``at`` is the time of the leader's clock, ``mono`` counts from the term's begin.
+
+    Both are milliseconds. Records are ordered by ``term`` and ``seq``, never by time.
+    """
+
+    kind: RecordKind
+    unit: RecordedUnit | None
+    body: Body
+    at: int = 0
+    mono: int = 0
+    closed: ClosedAttempt | None = None
+    term: int = field(default=0)
+    seq: int = field(default=0)
+
+    @property
+    def size(self) -> int:
+        """About how many bytes it takes as JSON, and more than it takes here."""
+        body, size = self.body, 400
+        if isinstance(body, Placed):
+            size += 60 * len(body.nodes) + 40 * sum(len(node.names) for node in body.nodes)
+        elif isinstance(body, Committed):
+            size += 300 * len(body.failures)
+        elif isinstance(body, Attempt):
+            size += 800
+        elif isinstance(body, Evicted):
+            size += 150 * len(body.pods)
+        return size

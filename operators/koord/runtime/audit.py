@@ -1,0 +1,213 @@
+"""Where records of decisions go: the feed that others read, and lines of JSON in a log.
+
+Both read the ring from other threads than the one that decides, and encode there. Neither holds
+anything up: if a reader or a disk is slow, records are lost to it, and a gap says how many.
+"""
+
+import asyncio
+import logging
+import os
+import stat
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NoReturn
+
+import msgspec
+
+from koord.answers.audit import write_record
+from koord.controllers.decision_log import DecisionLog
+from koord.core.audit.records import AuditRecord
+from koord.core.audit.ring import Ring
+from koord.domains.audit_settings import STDOUT, AuditSettings
+from koord.runtime.collectors import audit_records
+
+if TYPE_CHECKING:
+    from koord.runtime.wiring import Parts
+
+log = logging.getLogger(__name__)
+
+MOST_PER_PAGE: Final = 2000
+DEFAULT_LIMIT: Final = 500
+LONGEST_WAIT_SECONDS: Final = 8
+"""A connection lasts no longer than ten seconds."""
+LOOK_SECONDS: Final = 0.25
+"""How often a reader that waits, and the log, look for new records."""
+RECORDS_PER_SECOND: Final = 2000
+"""No more are encoded for all readers together."""
+MOST_RECORD_BYTES: Final = 8 * 1024
+FILE_BYTES: Final = 64 << 20
+KEPT_FILES: Final = 3
+_WARN_SECONDS: Final = 60.0
+_TRIMMED: Final = ("fields", "nodes", "failures", "pods")
+"""What is left out of a record that is too long, in this order."""
+
+
+def start(parts: "Parts") -> None:
+    """Have decisions recorded, where placement runs in this process and somebody may read them."""
+    settings, placement = parts.settings.of(AuditSettings), parts.placement
+    if not settings.is_on or placement is None:
+        return
+    ring = Ring(settings.records, settings.bytes)
+    audit = DecisionLog(
+        ring,
+        parts.reader.state,
+        placement.queue,
+        time.time,
+        time.monotonic,
+        placement.places.last_position,
+    )
+    parts.audit = placement.audit = audit
+    parts.history.on_episode = audit.episode
+    if parts.evictions is not None:
+        parts.evictions.on_step = audit.eviction
+    parts.metrics.watch(*audit_records(ring))
+    if settings.log:
+        parts.background.append(RecordLog(ring, settings.log).run)
+
+
+def encode_record(record: AuditRecord) -> bytes:
+    """Return a record as one line; what makes it too long is left out, which it says."""
+    document = write_record(record)
+    line = msgspec.json.encode(document)
+    for name in _TRIMMED:
+        if len(line) <= MOST_RECORD_BYTES:
+            break
+        if document.get(name):
+            document |= {name: type(document[name])(), "truncated": True}
+            line = msgspec.json.encode(document)
+    return line + b"\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """An answer of the feed: a status of HTTP, and lines of JSON."""
+
+    status: int
+    body: bytes
+
+
+@dataclass(slots=True)
+class FeedPages:
+    """Serves the records of the present term, page by page; used from one event loop."""
+
+    ring: Ring
+    holder: str
+    is_leading: Callable[[], bool]
+    _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def read(self, query: Mapping[str, str]) -> Page:
+        """Return a page: records after ``after`` of ``term``, once there are any."""
+        try:
+            numbers = {name: _parse(query, name, *bounds) for name, bounds in _BOUNDS.items()}
+        except ValueError as error:
+            return Page(400, f"{error}\n".encode())
+        if not self.is_leading() or not self.ring.term:
+            return Page(503, b"this process does not lead\n")
+        term = numbers["term"] or self.ring.term
+        until = time.monotonic() + numbers["wait"]
+        while True:
+            if term != self.ring.term:
+                return Page(410, f'{{"term":{self.ring.term}}}\n'.encode())
+            records = self.ring.read(numbers["after"], numbers["limit"])
+            if records or time.monotonic() >= until:
+                return Page(200, await self._encode(records))
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def _encode(self, records: Iterable[AuditRecord]) -> bytes:
+        """Encode in small parts, so that neither probes nor the thread that decides wait long."""
+        lines: list[bytes] = []
+        async with self._turn:
+            for record in records:
+                lines.append(encode_record(record))
+                if len(lines) % 20 == 0:
+                    await asyncio.sleep(20 / RECORDS_PER_SECOND)
+        return b"".join(lines)
+
+
+_BOUNDS: Final[Mapping[str, tuple[int, int, int]]] = {
+    "term": (0, 0, 1 << 53),
+    "after": (0, 0, 1 << 53),
+    "limit": (DEFAULT_LIMIT, 1, MOST_PER_PAGE),
+    "wait": (0, 0, LONGEST_WAIT_SECONDS),
+}
+"""Parameter -> its default, and the least and the most that it may be."""
+_MOST_DIGITS: Final = 16
+
+
+def _parse(query: Mapping[str, str], name: str, default: int, least: int, most: int) -> int:
+    text = query.get(name, "")
+    if not text:
+        return default
+    is_number = text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS
+    if not is_number or not least <= int(text) <= most:
+        raise ValueError(f"{name} has to be a number from {least} to {most}")
+    return int(text)
+
+
+@dataclass(slots=True)
+class RecordLog:
+    """Writes each record as a line to ``stdout`` or a file, which is rotated by size."""
+
+    ring: Ring
+    to: str
+    most_bytes: int = FILE_BYTES
+    _term: int = 0
+    _after: int = 0
+    _warned_at: float = float("-inf")
+
+    async def run(self) -> NoReturn:
+        try:
+            while True:
+                await asyncio.to_thread(self.write)
+                await asyncio.sleep(LOOK_SECONDS)
+        finally:
+            self.write()
+
+    def write(self) -> None:
+        """Write what is new; what cannot be written is tried again as long as it is kept."""
+        if self._term != self.ring.term:
+            self._term, self._after = self.ring.term, 0
+        records = self.ring.read(self._after, DEFAULT_LIMIT)
+        if not records:
+            return
+        try:
+            self._append(b"".join(map(encode_record, records)))
+        except OSError as error:
+            if time.monotonic() >= self._warned_at + _WARN_SECONDS:
+                self._warned_at = time.monotonic()
+                log.warning(
+                    "Cannot write records of decisions",
+                    extra={"file": self.to, "problem": error.strerror or str(error)},
+                )
+            return
+        self._after = records[-1].seq
+
+    def _append(self, lines: bytes) -> None:
+        if self.to == STDOUT:
+            sys.stdout.buffer.write(lines)
+            sys.stdout.buffer.flush()
+            return
+        path = Path(self.to)
+        if path.is_file() and path.stat().st_size + len(lines) > self.most_bytes:
+            _rotate(path)
+        # A pipe without a reader must not hold up the end of the process.
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC
+        descriptor = os.open(path, flags, 0o640)
+        try:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise OSError(f"{path} is no file")
+            view = memoryview(lines)
+            while view:
+                view = view[os.write(descriptor, view) :]
+        finally:
+            os.close(descriptor)
+
+
+def _rotate(path: Path) -> None:
+    for number in range(KEPT_FILES, 0, -1):
+        older = path if number == 1 else path.with_name(f"{path.name}.{number - 1}")
+        if older.exists():
+            older.replace(path.with_name(f"{path.name}.{number}"))
