@@ -13,7 +13,7 @@ from tests.suspend.jobs import JobCluster, make_job, make_job_cluster
 
 from koord.api.keys import operators
 from koord.controllers.suspend import JobStartPolicy
-from koord.core.suspend.model import LONGEST_PAUSE_SECONDS, pause_after
+from koord.core.model.vain_starts import LONGEST_PAUSE_SECONDS, pause_after
 from koord.core.suspend.reasons import JobPlanned
 
 

@@ -33,7 +33,6 @@ class Look:
     scoring: Scoring = field(default_factory=Scoring)
     is_over: Callable[[], bool] = lambda: False
     is_covered: bool = True
-    backing_off: frozenset[str] = frozenset()
     most_steps: float = float("inf")
     """After so many steps of planning no further unit is looked at."""
     most: int | None = None
@@ -88,7 +87,7 @@ def view_standings(look: Look, *, foresees: bool = True) -> dict[str, QueueStand
     turns = look.queues.turns(cycle)
     cycle.close()
     waiting = Counter(look.queue_of(unit) for unit in look.units if not _is_held(unit))
-    lookout = Lookout(look.state.now, forecasts, look.refusals, look.is_covered, look.backing_off)
+    lookout = Lookout(look.state.now, forecasts, look.refusals, look.is_covered)
     return make_standings(turns, lookout, waiting)
 
 

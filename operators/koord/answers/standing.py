@@ -17,7 +17,7 @@ from koord.core.model.reasons import Reason
 from koord.core.model.text import format_time, named, plural
 from koord.core.queue.eta import Ending, Forecast
 from koord.core.queue.promises import Certainty, PromiseMove, judge_certainty, round_start
-from koord.core.queue.reasons import NotItsTurn, TimeLimitReached, TimeLimitTooLong
+from koord.core.queue.reasons import FailsAtOnce, NotItsTurn, TimeLimitReached, TimeLimitTooLong
 from koord.core.queue.run_time import Knowledge
 from koord.core.queue.turns import TIMED, StartReservation, Turn
 
@@ -182,8 +182,6 @@ class Lookout:
     refusals: Mapping[str, Reason] = field(default_factory=dict)
     is_covered: bool = True
     """Whether enough of the last starts came when they were expected."""
-    backing_off: frozenset[str] = frozenset()
-    """Units whose writes failed, or that wait for a pause of theirs."""
 
 
 def make_standings(
@@ -197,7 +195,7 @@ def _make_standing(turn: Turn, waiting: int, lookout: Lookout) -> QueueStanding:
     forecast = lookout.forecasts.get(turn.unit)
     refusal = lookout.refusals.get(turn.unit)
     never = forecast.never if forecast is not None else None
-    state, problem = _name_state(turn, refusal, never, lookout)
+    state, problem = _name_state(turn, refusal, never)
     expected, latest, certainty = _tell_start(turn, forecast, lookout)
     if state in NOT_QUEUED or state == HELD:
         expected, latest, certainty = None, None, Certainty.UNKNOWN
@@ -223,16 +221,13 @@ def _make_standing(turn: Turn, waiting: int, lookout: Lookout) -> QueueStanding:
     )
 
 
-def _name_state(
-    turn: Turn, refusal: Reason | None, never: Reason | None, lookout: Lookout
-) -> tuple[str, str]:
+def _name_state(turn: Turn, refusal: Reason | None, never: Reason | None) -> tuple[str, str]:
     """Return the reason of the condition, and the text of what is not about room."""
     if isinstance(refusal, NotItsTurn):
-        return refusal.code, refusal.text()
+        code = BACKOFF if isinstance(refusal, FailsAtOnce) else refusal.code
+        return code, refusal.text()
     if never is not None:
         return NEVER_FITS, f"It would not start even if nothing else ran: {never.text()}"
-    if turn.unit in lookout.backing_off:
-        return BACKOFF, "It is tried again after a pause, because its last start failed."
     return RESERVED if turn.reservation is not None else _name_wait(refusal), ""
 
 

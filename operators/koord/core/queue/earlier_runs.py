@@ -47,7 +47,7 @@ class EarlierRuns:
             for uid in self._owned.get(controller.uid, ())
             if uid != pod.uid
             and (before := self._view.pods.get(uid)) is not None
-            and _place_of(before, controller) == _place_of(pod, controller)
+            and place_of(before, controller) == place_of(pod, controller)
         ]
         have_failed = all(
             before.is_terminating or before.phase is PodPhase.FAILED for before in earlier
@@ -82,7 +82,7 @@ def controller_of(pod: Pod) -> OwnerReference | None:
     return next((owner for owner in pod.owners if owner.is_controller and owner.uid), None)
 
 
-def _place_of(pod: Pod, controller: OwnerReference) -> str:
+def place_of(pod: Pod, controller: OwnerReference) -> str:
     """Return the index that an indexed Job has put into the name of a pod; empty without one."""
     ending = pod.name.removeprefix(f"{controller.name}-")
     return ending.rpartition("-")[0] if ending != pod.name else ""

@@ -147,3 +147,22 @@ class WouldDelay(NotItsTurn):
         if self.start is None:
             return " until enough pods have ended"
         return f" in {max(0, self.start - self.now)} s"
+
+
+@dataclass(frozen=True, slots=True)
+class FailsAtOnce(NotItsTurn):
+    """Its pods have failed soon after each of its last starts: it is tried again after a pause.
+
+    Its place in the queue stays; others do not wait for it meanwhile.
+    """
+
+    code: ClassVar = "FailsAtOnce"
+    reason_class: ClassVar = ReasonClass.MISCONFIGURED
+    way_out: ClassVar = "look at the logs and events of its pods"
+    says: ClassVar = (
+        "its pods failed within a minute {failures:# time} in a row; it is tried again at "
+        "{until:time}"
+    )
+    advises: ClassVar = ("See with kubectl logs why its pods failed.",)
+    failures: int
+    until: float

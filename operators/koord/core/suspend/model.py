@@ -1,23 +1,18 @@
 """A Job that waits suspended, and the record of the room that is held for its pods.
 
-Rules of Q38 and Q40 of queues, as pure values. Knows neither the API nor the planner.
+Rules of Q40 of queues, as pure values. Knows neither the API nor the planner.
 """
 
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from hashlib import blake2s
 from typing import Final
 
 from koord.core.model.pods import Handling, Pod
+from koord.core.model.vain_starts import VainStarts
 
 HOLD_SECONDS: Final = 60.0
 """How long room is held for the pods of a Job that was resumed."""
-FIRST_PAUSE_SECONDS: Final = 60.0
-LONGEST_PAUSE_SECONDS: Final = 3600.0
-MOST_FAILURES: Final = 16
-JITTER: Final = 0.1
-"""Pauses are longer or shorter by up to this part, so that Jobs do not come back together."""
 MOST_PODS: Final = 10_000
 """Of one Job: more are never planned from a template."""
 OURS: Final = frozenset({Handling.RELEASE_AND_BIND, Handling.RELEASE_PINNED, Handling.BIND})
@@ -56,33 +51,6 @@ class HeldRoom:
     def is_open(self, now: float) -> bool:
         """Whether it is held now; a clock that is slow by less than its time does not matter."""
         return self.at - HOLD_SECONDS <= now < self.until
-
-
-@dataclass(frozen=True, slots=True)
-class VainStarts:
-    """How often in a row a Job was resumed in vain, and when that was the last time."""
-
-    count: int
-    at: float
-
-    def until(self, key: str) -> float:
-        """Return when the Job ``key`` may be tried again."""
-        return self.at + pause_after(self.count, key)
-
-
-def count_failure(before: VainStarts | None, now: float) -> VainStarts:
-    """Return the failures with one more."""
-    count = 0 if before is None else before.count
-    return VainStarts(min(count + 1, MOST_FAILURES), now)
-
-
-def pause_after(failures: int, key: str) -> float:
-    """Return how long a Job waits after so many failures: doubling, differently for each Job."""
-    count = min(failures, MOST_FAILURES)
-    pause = min(FIRST_PAUSE_SECONDS * 2.0 ** (count - 1), LONGEST_PAUSE_SECONDS)
-    digest = blake2s(f"{key}\0{count}".encode(), digest_size=2).digest()
-    part = int.from_bytes(digest, "big") / 0xFFFF
-    return round(pause * (1 - JITTER + 2 * JITTER * part))
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,13 @@ whatever he does with them. A restart forgets it.
 
 from collections.abc import Callable
 
+from koord.core.model.vain_starts import (
+    LONGEST_PAUSE_SECONDS,
+    VainStarts,
+    count_failure,
+    pause_after,
+)
 from koord.core.suspend.lines import MOST_IN_LINE
-from koord.core.suspend.model import LONGEST_PAUSE_SECONDS, VainStarts, count_failure, pause_after
 
 
 class Probation:

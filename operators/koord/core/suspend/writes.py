@@ -9,7 +9,8 @@ from collections.abc import Iterable
 from typing import Final
 
 from koord.core.model.plan import Assignment, ObjectWrite
-from koord.core.suspend.model import HeldRoom, QueuedJob, count_failure
+from koord.core.model.vain_starts import count_failure
+from koord.core.suspend.model import HeldRoom, QueuedJob
 
 HELD: Final = "operators.koordinator.sh/held-room"
 """Job annotation (result), JSON: since when and where room is held for its pods."""

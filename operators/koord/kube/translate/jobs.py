@@ -14,7 +14,8 @@ from msgspec import Raw, Struct
 from koord.api.keys import operators
 from koord.caches import cached_by_text
 from koord.core.model.text import cut
-from koord.core.suspend.model import HeldRoom, MemberSet, QueuedJob, VainStarts, find_problem
+from koord.core.model.vain_starts import VainStarts
+from koord.core.suspend.model import HeldRoom, MemberSet, QueuedJob, find_problem
 from koord.core.suspend.session import NAME
 from koord.core.suspend.writes import read_held
 from koord.kube.decode import MALFORMED
