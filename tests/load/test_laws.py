@@ -32,6 +32,10 @@ EVENTS = st.lists(
             st.integers(0, 400),
             CLASSES,
         ),
+        st.tuples(
+            st.just("placed"), st.sampled_from(PODS), st.sampled_from(NODES), st.integers(0, 4000)
+        ),
+        st.tuples(st.just("look")),
         st.tuples(st.just("gone"), st.sampled_from(PODS)),
         st.tuples(
             st.just("report"),
@@ -57,6 +61,10 @@ def play(cluster: LoadCluster, event: tuple[Any, ...]) -> None:
                 scheduled=NOW - ago,
             )
             cluster.pods(pod)
+        case "placed", name, node, cpu:
+            cluster.pods(make_pod(name).requests(cpu=cpu).running(node))
+        case ("look",):
+            cluster.state.refresh()
         case "gone", name:
             cluster.state.remove_pod(f"uid-default-{name}")
         case "report", node, cpu, ago, measured:

@@ -1,13 +1,16 @@
 """The pods that are assigned to nodes, and what they add to the reports about these.
 
 Every sum is kept current pod by pod, so that a placement costs one addition and a report one look
-at the pods of its node. Which sum counts is decided elsewhere.
+at the pods of its node. Pods that were placed together are added when somebody looks at a node,
+which need not be before they are bound. Which sum counts is decided elsewhere.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import repeat
 
 from koord.core.load.model import NodeLoad
 from koord.core.load.usage import AssignedPod, Counted, Share, Vector, add, share_of, subtract
+from koord.core.model.pods import Pod
 
 
 class NodePods:
@@ -63,9 +66,14 @@ class AssignedPods:
         self.counted = counted
         self._nodes: dict[str, NodePods] = {}
         self._node_of: dict[str, str] = {}
+        self._placed: dict[str, tuple[Pod, Vector, float]] = {}
+        """uid -> what was placed, its estimate, and when: not among the pods of a node yet."""
 
     def __len__(self) -> int:
         return len(self._node_of)
+
+    def __contains__(self, uid: str) -> bool:
+        return uid in self._node_of
 
     def node_of(self, uid: str) -> str | None:
         """Return where a pod is assigned; None: nowhere."""
@@ -73,6 +81,7 @@ class AssignedPods:
 
     def on(self, node: str) -> NodePods:
         """Return the pods of a node, to look at."""
+        self._sort_in()
         return self._nodes.get(node) or NodePods(self.counted)
 
     def add(self, uid: str, node: str, pod: AssignedPod) -> None:
@@ -83,26 +92,41 @@ class AssignedPods:
             pods = self._nodes[node] = NodePods(self.counted)
         pods.add(uid, pod)
 
+    def add_placed(
+        self, nodes: dict[str, str], pods: Sequence[Pod], estimates: Sequence[Vector], now: float
+    ) -> None:
+        """Assign pods that say nothing of their load, and are assigned nowhere; by uid."""
+        self._node_of |= nodes
+        self._placed.update(zip(nodes, zip(pods, estimates, repeat(now)), strict=False))
+
+    def _sort_in(self) -> None:
+        placed, self._placed = self._placed, {}
+        for uid, (pod, estimate, at) in placed.items():
+            self.add(uid, self._node_of[uid], AssignedPod(pod.key, estimate, True, at))
+
     def drop(self, uid: str) -> str | None:
         """Forget a pod; return where it was."""
         node = self._node_of.pop(uid, None)
-        if node is not None:
+        if node is not None and self._placed.pop(uid, None) is None:
             self._nodes[node].drop(uid)
             self._tidy(node)
         return node
 
     def apply(self, node: str, report: NodeLoad | None) -> None:
+        self._sort_in()
         pods = self._nodes.setdefault(node, NodePods(self.counted))
         pods.apply(report, self.counted)
         self._tidy(node)
 
     def count(self, counted: Counted) -> None:
         """Have other resources counted from now on."""
+        self._sort_in()
         self.counted = counted
         for pods in self._nodes.values():
             pods.apply(pods.report, counted)
 
     def __iter__(self) -> Iterator[str]:
+        self._sort_in()
         yield from self._nodes
 
     def _tidy(self, node: str) -> None:

@@ -6,7 +6,7 @@ time.
 """
 
 import operator
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import ClassVar
 
 from typing_extensions import override
@@ -16,7 +16,7 @@ from koord.core.engine.plugin import Plugin, Session
 from koord.core.engine.state_view import StateView
 from koord.core.load.columns import NEVER, LoadColumns
 from koord.core.load.estimate import deadline
-from koord.core.load.model import NAME, NO_HINTS, LoadHints, hints_of
+from koord.core.load.model import NAME, LoadHints, hints_of
 from koord.core.load.options import NO_OWN_LIMITS, LoadOptions, OwnLimits
 from koord.core.load.plugin import Loads
 from koord.core.load.reasons import PlacedOverLoad
@@ -68,7 +68,12 @@ class LoadAware(Plugin):
         """Count the pods that came and went, all at once: a gang costs little more than a pod."""
         changed, self._changed = self._changed, {}
         pods, assigned, moved = self.view.pods, self.columns.pods, self.columns.moved
-        for uid, node in changed.items():
+        placed = {} if self._has_times else self._find_placed(changed)
+        if placed:
+            self.columns.add_placed(placed, [pods[uid] for uid in placed], self._now)
+        for uid, node in changed.items() if len(placed) < len(changed) else ():
+            if uid in placed:
+                continue
             before = assigned.drop(uid)
             if before is not None:
                 moved.add(before)
@@ -76,10 +81,17 @@ class LoadAware(Plugin):
                 moved.add(node)
                 assigned.add(uid, node, self._assign(pods[uid]))
 
+    def _find_placed(self, changed: Mapping[str, str]) -> dict[str, str]:
+        """Return the nodes of pods that were placed, and say nothing: most that come together."""
+        pods, assigned = self.view.pods, self.columns.pods
+        return {
+            uid: node
+            for uid, node in changed.items()
+            if node and uid not in assigned and not pods[uid].extensions
+        }
+
     def _assign(self, pod: Pod) -> AssignedPod:
-        hints, options = hints_of(pod) if pod.extensions else NO_HINTS, self.options
-        if hints is NO_HINTS and not self._has_times:  # most pods that are planned together
-            return AssignedPod(pod.key, self.columns.estimate_of(pod.shape, hints), True, self._now)
+        hints, options = hints_of(pod), self.options
         scheduled, end, own_end = hints.scheduled or self._now, 0.0, 0.0
         times = options.after_scheduled, options.after_initialized
         if any(times):

@@ -4,7 +4,7 @@ Shared by the plugin, which is told what changes, and the sessions, which ask. D
 single pods.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -15,13 +15,13 @@ from koord.core.engine.node_table import NodeTable
 from koord.core.load.assigned import AssignedPods
 from koord.core.load.causes import make_cause
 from koord.core.load.estimate import estimate
-from koord.core.load.model import NO_HINTS, LoadHints
+from koord.core.load.model import NO_HINTS, LoadHints, PodLoad
 from koord.core.load.numbers import Family, NodeNumbers
 from koord.core.load.options import NO_OWN_LIMITS, LoadOptions, LoadThresholds, OwnLimits
 from koord.core.load.plugin import Loads
 from koord.core.load.usage import Counted, Vector, base_of, percent_of
 from koord.core.model.nodes import Node
-from koord.core.model.pods import PodShape
+from koord.core.model.pods import Pod, PodShape
 
 _ESTIMATES: Final = 4 * MIB
 """Bytes."""
@@ -43,6 +43,8 @@ class LoadColumns:
         """Nodes to which pods came, or which they left."""
         self._numbers: dict[str, NodeNumbers] = {}
         """Those that were written last."""
+        self._seen: dict[str, Mapping[str, PodLoad]] = {}
+        """The pods that the reports of nodes show, by node and key."""
         self.expired: dict[str, LoadThresholds] = {}
         """Nodes with an outdated report, and the thresholds that hold there."""
         self.fresh_until: dict[str, float] = {}
@@ -135,6 +137,26 @@ class LoadColumns:
         self._latest = shape, usual
         return usual
 
+    def add_placed(self, nodes: dict[str, str], pods: Sequence[Pod], now: float) -> None:
+        """Count pods that say nothing of their load, by uid: each adds its estimate everywhere.
+
+        Nodes whose reports show pods of their names already are written as a whole.
+        """
+        estimates = [self.estimate_of(pod.shape, NO_HINTS) for pod in pods]
+        self.pods.add_placed(nodes, pods, estimates, now)
+        self.moved |= {
+            node
+            for pod, node in zip(pods, nodes.values(), strict=True)
+            if (seen := self._seen.get(node)) and pod.key in seen
+        }
+        row_of = self.table.row_of
+        rows = np.array([row_of.get(node, -1) for node in nodes.values()])
+        is_known = rows >= 0
+        vectors = np.array(estimates, dtype=np.int64)[is_known].T
+        for columns in self._families.values():
+            for column, amounts in zip(columns, vectors, strict=True):
+                np.add.at(self.table.used[column], rows[is_known], amounts)
+
     def requested_of(self, shape: PodShape, hints: LoadHints) -> Vector:
         """Return the estimate by the requests of a pod alone; () where its limits add nothing."""
         if self._compat or not hints.limits:
@@ -224,6 +246,7 @@ class LoadColumns:
         if row is None:
             return
         numbers = self._numbers[node] = self.numbers_of(node, now)
+        self._seen[node] = numbers.report.pods if numbers.report is not None else {}
         for (family, at), column in self._columns.items():
             self.table.allocatable[column, row] = numbers.limit(family, at)
         self._write_used((node,))
@@ -253,6 +276,7 @@ class LoadColumns:
         self.note_own(node, NO_OWN_LIMITS)
         self.dirty.discard(node)
         self._numbers.pop(node, None)
+        self._seen.pop(node, None)
         self.fresh_until.pop(node, None)
         self.expired.pop(node, None)
 
