@@ -10,20 +10,32 @@ from __future__ import annotations
 import argparse
 import random
 import statistics
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from benchmarks.plan import GPU, make_gang, make_pod
 from benchmarks.quota import measure
+from koord.core.engine.planner import plan
+from koord.core.engine.scoring import Scoring
+from koord.core.engine.state import ClusterState
+from koord.core.model.nodes import Node
 from koord.core.queue.counted_room import CountedNode, CountedRoom, QuotaLimit
 from koord.core.queue.order import Aging, OrderTerms, QueueQuota, Tournament, Waiting
+from koord.core.queue.plugin import QueueOptions
 from koord.core.queue.room import Run, UnitAsk
+from koord.core.queue.run_time import QueueHints
 from koord.core.queue.simulation import SimulatedShares
 from koord.core.queue.usage import Decay
+from koord.domains.registry import make_plugins
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from koord.core.model.plan import Unit
+
 KEYS = ("cpu", "memory", "nvidia.com/gpu", "koordinator.sh/rdma")
 USERS = 5
+AMOUNTS = {"cpu": 64_000, "memory": 1 << 40, "pods": 110, GPU: 8}
 
 
 def main() -> None:
@@ -39,7 +51,11 @@ def main() -> None:
         f"{options.pods}, {options.runs} runs; milliseconds"
     )
     print(f"{'':46}{'median':>8}{'min':>8}{'max':>8}")
-    rows = (*ordering(options.units, options.leaves), *finding(options.nodes, options.pods))
+    rows = (
+        *ordering(options.units, options.leaves),
+        *finding(options.nodes, options.pods),
+        *reserving(options.nodes, options.pods),
+    )
     for name, call in rows:
         times = measure(call, options.runs)
         print(f"{name:46}{statistics.median(times):8.2f}{min(times):8.2f}{max(times):8.2f}")
@@ -100,6 +116,38 @@ def finding(nodes: int, pods: int) -> Iterator[tuple[str, Callable[[], object]]]
             room.add(Run(job, {name: 4}, 0, draw.randrange(1, 86_400)))
     gang = UnitAsk("gang", "q", pods, 8, 3600)
     yield "start of a gang, by counts", lambda: room.find_start(gang, ())
+
+
+def reserving(nodes: int, pods: int) -> Iterator[tuple[str, Callable[[], object]]]:
+    """Yield what a cycle takes that refuses a gang, and one that plans when and where it starts."""
+    for policy, name in (("BestEffort", "is refused"), ("Backfill", "and its start is planned")):
+        state, gang = make_full(nodes, policy), make_gang(pods, gpus=8)
+
+        def decide(state: ClusterState = state, gang: Unit = gang) -> None:
+            cycle = state.open_cycle(lambda: [gang], is_deciding=True)
+            plan(cycle, [gang], Scoring())
+            cycle.close()
+
+        yield f"a gang {name}", decide
+
+
+def make_full(nodes: int, policy: str) -> ClusterState:
+    """Return nodes with two pods each that end at some time within a day."""
+    draw = random.Random(2)  # noqa: S311 - chance that can be repeated
+    settings = QueueOptions({"policy": policy, "protect_after": 0})
+    state = ClusterState(make_plugins(settings))
+    now = 1_000_000_000
+    for at in range(nodes):
+        name = f"n{at}"
+        state.upsert_node(Node(name=name, allocatable=AMOUNTS))
+        for part in range(2):
+            hints = QueueHints(deadline=draw.randrange(1, 86_400))
+            pod = make_pod(f"{name}-{part}", gpus=4, node=name)
+            says = (("queue", hints),)
+            state.upsert_pod(replace(pod, extensions=says, started=float(now)))
+    state.advance(float(now))
+    state.refresh()
+    return state
 
 
 if __name__ == "__main__":

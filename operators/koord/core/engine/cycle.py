@@ -104,6 +104,9 @@ class Cycle(CycleView):
         """uid -> where this cycle has placed a pod; None: it was removed."""
         self._batches: list[tuple[Sequence[Pod], Sequence[str]]] = []
         """Pods that were placed by count, with their nodes."""
+        self._node_of: dict[str, str] = {}
+        self._numbered = 0
+        """Of so many batches ``_node_of`` has the nodes: it is filled when one is asked for."""
         self._changed: list[int] = []
         opened = (plugin.open(self) for plugin in plugins)
         self._join([session for session in opened if session is not None])
@@ -209,7 +212,14 @@ class Cycle(CycleView):
     def note_places(self, pods: Sequence[Pod], nodes: Sequence[str]) -> None:
         """Record the nodes of pods that were placed by count, in case one is removed."""
         self._batches.append((pods, nodes))
-        self.undo.push(self._batches.pop)
+        self.undo.push(self._forget_batch)
+
+    def _forget_batch(self) -> None:
+        pods, _ = self._batches.pop()
+        if self._numbered > len(self._batches):
+            self._numbered -= 1
+            for pod in pods:
+                self._node_of.pop(pod.uid, None)
 
     def note_place(self, pod: Pod, place: Place | None) -> None:
         """Record where a pod is charged, for :meth:`remove`; None: nowhere."""
@@ -366,11 +376,11 @@ class Cycle(CycleView):
         """Return where a pod is charged, by this cycle or before it."""
         if pod.uid in self._places:
             return self._places[pod.uid]
-        for pods, nodes in reversed(self._batches):
-            for placed_pod, node in zip(pods, nodes, strict=True):
-                if placed_pod.uid == pod.uid:
-                    return Place(self.table.row_of[node])
-        return self._find_place(pod.uid)
+        for pods, nodes in self._batches[self._numbered :]:
+            self._node_of.update(zip((placed.uid for placed in pods), nodes, strict=True))
+        self._numbered = len(self._batches)
+        node = self._node_of.get(pod.uid)
+        return self._find_place(pod.uid) if node is None else Place(self.table.row_of[node])
 
     def is_charged(self, uid: str) -> bool:
         """Whether a pod from before the cycle is charged to a node, and was not removed."""

@@ -154,6 +154,17 @@ class CycleView:
         )
         return self._resolve(shape, asks) if asks else shape
 
+    def reaching_of(self, pods: Sequence[Pod]) -> list[Pod]:
+        """Return those of some pods that may matter to pods on other nodes than theirs."""
+        self.expect(pods)
+        answers_of_all = (session.ask_all(pods) for session in self._global)
+        asks = [answers for answers in answers_of_all if answers is not None]
+        return [
+            pod
+            for at, pod in enumerate(pods)
+            if pod.shape.constraints is not None or any(answers[at] is not None for answers in asks)
+        ]
+
     def shapes_of(self, pods: Sequence[Pod]) -> list[PodShape]:
         """Return :meth:`shape_of` of each pod; :meth:`expect` must have announced them."""
         if self._narrowing:

@@ -3,8 +3,9 @@
 Asks what is known of run times; knows neither what is reserved nor whose turn it is.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Final
 
 from koord.core.engine.state_view import StateView
@@ -13,7 +14,7 @@ from koord.core.plugins.nominations import Nominations
 from koord.core.queue.endings import is_pinned
 from koord.core.queue.limits import RunLimits
 from koord.core.queue.room import FOREVER
-from koord.core.queue.run_time import KILL_MARGIN, LATE_STEP, Knowledge, end_of
+from koord.core.queue.run_time import KILL_MARGIN, LATE_STEP, Knowledge, RunTime, end_of
 
 EXPECTED_AT_LEAST: Final = 3600
 """Pods of which nobody knows the end are expected to go on as long as they have run, and for so
@@ -33,23 +34,65 @@ class EndingPod:
     level: Knowledge
 
 
+@dataclass(slots=True)
+class _KnownRun:
+    pod: Pod
+    run_time: RunTime
+    beside: object
+    """What it follows from beside the pod, as it was."""
+
+
+class KnownRuns:
+    """How long pods on nodes run, kept from cycle to cycle while what it follows from stays.
+
+    ``beside`` returns what else that is, of a pod without a limit.
+    """
+
+    def __init__(self, view: StateView, limits: RunLimits, beside: Callable[[Pod], object]) -> None:
+        self._view, self._limits, self._beside = view, limits, beside
+        self._of: dict[str, _KnownRun] = {}
+        self.certain: dict[str, EndingPod] = {}
+        """The ends of pods with limits, by uid: until then each holds as long as its pod does."""
+
+    def forget_gone(self) -> None:
+        """Forget pods that are gone, now and then."""
+        if len(self._of) > 2 * len(self._view.pods):
+            for kept in (self._of, self.certain):
+                for uid in kept.keys() - self._view.pods.keys():
+                    del kept[uid]
+
+    def of(self, pod: Pod) -> RunTime:
+        """Return what is known of a pod; nothing is kept until it has been accepted."""
+        kept_run = self._of.get(pod.uid)
+        if kept_run is not None and kept_run.pod is pod and kept_run.beside == self._beside(pod):
+            return kept_run.run_time
+        kept_run = _KnownRun(pod, self._limits.run_time_of_placed(pod), self._beside(pod))
+        if pod.started:
+            self._of[pod.uid] = kept_run
+        return kept_run.run_time
+
+
 class Ends:
     """The ends of the pods on nodes, as of one time."""
 
-    def __init__(self, view: StateView, limits: RunLimits, now: int) -> None:
-        self._view, self._limits, self._now = view, limits, now
+    def __init__(self, view: StateView, runs: KnownRuns, now: int) -> None:
+        self._view, self._runs, self._now = view, runs, now
+        self._row_of = view.table.row_of
+        runs.forget_gone()
         self._of: dict[str, EndingPod | None] = {}
+        self._all: list[EndingPod] | None = None
         self._victims = {
             pod.uid for nomination in view.plugin(Nominations) for pod in nomination.victims
         }
 
-    def all(self) -> Iterator[EndingPod]:
-        """Yield all pods on known nodes."""
-        for pod in self._view.pods.values():
-            if pod.node and not pod.phase.is_terminal:
-                running = self.of(pod)
-                if running is not None:
-                    yield running
+    def all(self) -> Sequence[EndingPod]:
+        """Return all pods on known nodes, in the order of their ends."""
+        if self._all is None:
+            placed = (pod for pod in self._view.pods.values() if pod.node)
+            ends = (self.of(pod) for pod in placed if not pod.phase.is_terminal)
+            self._all = [ending for ending in ends if ending is not None]
+            self._all.sort(key=attrgetter("end"))
+        return self._all
 
     def on(self, node: str) -> Iterator[EndingPod]:
         """Yield the pods on a node."""
@@ -60,23 +103,32 @@ class Ends:
 
     def of(self, pod: Pod) -> EndingPod | None:
         """Return when a pod has ended; None if its node is unknown."""
+        kept = self._runs.certain.get(pod.uid)
+        is_kept = kept is not None and kept.pod is pod and kept.end > self._now
+        is_kept = is_kept and pod.uid not in self._victims
+        if kept is not None and is_kept and self._row_of.get(pod.node) == kept.row:
+            return kept
         if pod.uid not in self._of:
             self._of[pod.uid] = self._make(pod)
         return self._of[pod.uid]
 
     def _make(self, pod: Pod) -> EndingPod | None:
-        row = self._view.table.row_of.get(pod.planned_node)
+        row = self._row_of.get(pod.planned_node)
         if row is None:
             return None
         if pod.is_terminating or pod.uid in self._victims:
             gone_by = int(pod.gone_by) or self._evicted_at(pod) + pod.grace + KILL_MARGIN
             at = gone_by if gone_by > self._now else self._now + LATE_STEP
             return EndingPod(pod, row, at, at, Knowledge.DECLARED)
+        run_time = self._runs.of(pod)
         start = int(pod.started) or self._now
-        end = end_of(self._limits.run_time_of_placed(pod), start, self._now)
-        if end is not None:
-            return EndingPod(pod, row, end.at, end.at, end.level)
-        return EndingPod(pod, row, FOREVER, self._guess(pod, start), Knowledge.NONE)
+        end = end_of(run_time, start, self._now)
+        if end is None:
+            return EndingPod(pod, row, FOREVER, self._guess(pod, start), Knowledge.NONE)
+        ending = EndingPod(pod, row, end.at, end.at, end.level)
+        if pod.started and end.level is Knowledge.DECLARED:
+            self._runs.certain[pod.uid] = ending
+        return ending
 
     def _evicted_at(self, pod: Pod) -> int:
         """Return when a pod is deleted that goes for another, as far as it is known by now."""

@@ -56,6 +56,8 @@ class RunMemory:
         self._now = int(view.now)
         self._use = UseOfUsers()
         self._histories: dict[str, RunHistory] = {}
+        self._changes = 0
+        """Of the histories."""
         self._used_until: dict[str, int] = {}
         self._gangs: defaultdict[str, set[str]] = defaultdict(set)
         """Gang -> its members that are counted as running."""
@@ -109,6 +111,10 @@ class RunMemory:
         self._restore(queue)
         history = self._histories.get(queue)
         return None if history is None else history.estimate(self._kind_of(pods))
+
+    def known_by(self, pod: Pod) -> object:
+        """Return what decides on what earlier runs tell of the unit of a pod; None: nothing."""
+        return (self._changes, self._kind_of((pod,))) if self._histories else None
 
     def record(self, queue: str) -> QueueRecord:
         """Return what is to be kept of a queue: new at most once per tick, and if it differs."""
@@ -174,6 +180,7 @@ class RunMemory:
         history = self._histories.setdefault(queue, RunHistory())
         seconds = run.ended - start
         history.note(self._kind_of(run.pods), seconds, run.ended, has_failed=has_failed)
+        self._changes += 1
 
     def _restore(self, queue: str) -> None:
         """Read what was kept of a queue, once, before anything of it is counted."""
@@ -183,6 +190,7 @@ class RunMemory:
         self._used_until[queue] = min(record.used.until, self._now)
         if record.runs:
             self._histories[queue] = RunHistory(record.runs)
+            self._changes += 1
         self._use.restore(queue, record.used, self._now)
 
     def _kind_of(self, pods: Sequence[Pod]) -> RunKind:

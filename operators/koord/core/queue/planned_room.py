@@ -5,7 +5,7 @@ any unit is, so topology, devices, volumes and quotas count, and all is rolled b
 """
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final, TypeAlias
@@ -15,6 +15,7 @@ import numpy as np
 from koord.core.engine.arrays import Mask
 from koord.core.engine.cycle import Cycle
 from koord.core.model.plan import Placement, Unit, UnitKey, Unplaced
+from koord.core.model.pods import Pod
 from koord.core.queue.amounts_in_time import AmountsInTime
 from koord.core.queue.ends import EndingPod, Ends
 from koord.core.queue.reserved_limits import (
@@ -25,7 +26,9 @@ from koord.core.queue.reserved_limits import (
     moments_of,
 )
 from koord.core.queue.room import FOREVER, Places, Reserved, UnitAsk
+from koord.core.queue.run_time import Knowledge
 from koord.core.queue.turns import Competition
+from koord.core.quota.session import QuotaSession
 
 WHOLE: Final = 1_000_000
 """The capacity of a cluster: amounts of units are parts of it, in their dominant resource."""
@@ -42,7 +45,7 @@ class PlannedRoom:
         cycle: Cycle,
         ends: Ends,
         competition: Competition,
-        is_known: Callable[[str, EndingPod], bool],
+        levels_of: Callable[[str], Collection[Knowledge]],
     ) -> None:
         self.now = int(cycle.now)
         self.units: dict[UnitKey, Unit] = {}
@@ -54,7 +57,7 @@ class PlannedRoom:
         """Of ``limits``."""
         self.started = StartedHere(cycle.table)
         self._cycle, self._ends, self._competition = cycle, ends, competition
-        self._is_known = is_known
+        self._levels_of = levels_of
         self._refused: set[tuple[UnitKey, tuple[int, ...]]] = set()
         """Unit, reserved room -> it was tried beside it and did not fit."""
         self._capacity: dict[int, int] = {}
@@ -78,15 +81,19 @@ class PlannedRoom:
     def find_start(
         self, job: UnitAsk, reserved: Sequence[Reserved], until: int = FOREVER
     ) -> PlannedStart | None:
+        start = self._search(job, reserved, self._known_ends(job, min(until, FOREVER - 1)), None)
+        return start if start is not None and start.start <= until else None
+
+    def _known_ends(self, job: UnitAsk, until: int) -> list[EndingPod]:
+        """Return what has certainly ended by then, in order; ``job`` tells what is certain."""
+        levels = self._levels_of(job.quota)
         runs = [
             running
             for running in self._ends.all()
-            if running.end <= until and self._is_known(job.quota, running)
+            if running.end <= until and running.level in levels
         ]
-        runs += [running for running in self.started.pods if running.end <= until]
-        runs = [running for running in runs if running.end < FOREVER]
-        start = self._search(job, reserved, sorted(runs, key=_end_of), None)
-        return start if start is not None and start.start <= until else None
+        started = [running for running in self.started.pods if running.end <= until]
+        return sorted([*runs, *started], key=_end_of) if started else runs
 
     def hold_open(
         self, job: UnitAsk, reserved: Sequence[Reserved], held: Reserved | None
@@ -115,9 +122,9 @@ class PlannedRoom:
         rows = {row_of[node] for node in held.places if node in row_of}
         if len(rows) < len(held.places):
             return None
-        ended = [running for running in runs if running.row in rows]
-        with self._at(ended), self.beside(reserved, self.now, FOREVER):
-            start = self._try(self.units[job.key], self._mask_of(sorted(rows)))
+        ended, mask = [run for run in runs if run.row in rows], self._mask_of(sorted(rows))
+        with self._at(ended, mask), self.beside(reserved, self.now, FOREVER):
+            start = self._try(self.units[job.key], mask)
         if start is None:
             return None
         return replace(start, job=job, start=self.now, end=FOREVER, is_open=True)
@@ -130,13 +137,10 @@ class PlannedRoom:
         if len(known_rows) < len(rows):
             return False
         job = reserved.job
-        runs = [
-            running
-            for running in (*self._ends.all(), *self.started.pods)
-            if running.end <= reserved.start and self._is_known(job.quota, running)
-        ]
-        with self._at(runs), self.beside(beside, reserved.start, job.end_from(reserved.start)):
-            return self._try(self.units[job.key], self._mask_of(known_rows)) is not None
+        runs, mask = self._known_ends(job, reserved.start), self._mask_of(known_rows)
+        end = job.end_from(reserved.start)
+        with self._at(runs, mask), self.beside(beside, reserved.start, end):
+            return self._try(self.units[job.key], mask) is not None
 
     def ready(self, reserved: Reserved, beside: Sequence[Reserved] = ()) -> int:
         table, used = self._cycle.table, self._cycle.used
@@ -240,11 +244,13 @@ class PlannedRoom:
         ends = [run.end for run in runs]
         releases = (other.end for other in reserved if other.end < FOREVER)
         times = sorted({self.now, *(at for at in (*ends, *releases) if at > self.now)})
-        first = AmountsInTime(self._cycle, self.units[job.key], runs).first(times)
+        amounts = AmountsInTime(self._cycle, self.units[job.key], runs)
+        first = amounts.first(times)
 
         def plan_at(at: int) -> PlannedStart | None:
             ended = runs[: bisect_right(ends, at)]
-            with self._at(ended), self.beside(reserved, at, job.end_from(at)):
+            rows = amounts.rows_with_room(at)
+            with self._at(ended, rows), self.beside(reserved, at, job.end_from(at)):
                 start = self._place_best(job, ended, kept)
             if start is None:
                 return None
@@ -358,14 +364,31 @@ class PlannedRoom:
         )
 
     @contextmanager
-    def _at(self, ended: Sequence[EndingPod]) -> Iterator[None]:
-        """Have the cycle as it is without some pods."""
-        mark = self._cycle.checkpoint()
-        self._cycle.remove([running.pod for running in ended])
+    def _at(self, ended: Sequence[EndingPod], rows: Mask | None) -> Iterator[None]:
+        """Have the cycle as it is without some pods, for a unit that may only go to these rows.
+
+        On other rows only those pods are removed that matter to others elsewhere; all that is
+        charged to quotas for the rest is taken back.
+        """
+        cycle = self._cycle
+        mark = cycle.checkpoint()
+        cycle.remove(run.pod for run in ended if rows is None or rows[run.row])
+        if rows is not None:
+            self._remove_far([run.pod for run in ended if not rows[run.row]])
         try:
             yield
         finally:
-            self._cycle.rollback(mark)
+            cycle.rollback(mark)
+
+    def _remove_far(self, pods: Sequence[Pod]) -> None:
+        cycle = self._cycle
+        reaching = {pod.uid for pod in cycle.reaching_of(pods)}
+        cycle.remove(pod for pod in pods if pod.uid in reaching)
+        quotas = cycle.find_session(QuotaSession)
+        if quotas is not None:
+            left = (pod for pod in pods if pod.uid not in reaching)
+            charged = (pod for pod in left if cycle.place_of(pod) is not None)
+            quotas.count_all(quotas.kinds_of(charged), -1)
 
     def _mask_of(self, rows: Sequence[int]) -> Mask:
         mask = np.zeros(self._cycle.used.shape[1], dtype=np.bool_)

@@ -21,7 +21,7 @@ from koord.core.model.reasons import Reason
 from koord.core.queue.counts import Line, StartedUnits, has_started
 from koord.core.queue.cycle_turns import BlockedHeads, CycleTurns
 from koord.core.queue.due import DueTurns
-from koord.core.queue.ends import EndingPod, Ends
+from koord.core.queue.ends import Ends, KnownRuns
 from koord.core.queue.inherited import SettingsOfQueues
 from koord.core.queue.limits import RunLimits
 from koord.core.queue.memory import QueueRecord, RunMemory
@@ -78,6 +78,7 @@ class Queues(Plugin):
         self._settings = SettingsOfQueues(catalog, self._options.values, is_compat=self._is_compat)
         self._due = DueTurns(view, lambda unit: self.settings_of(self.queue_of_unit(unit)))
         self.limits = RunLimits(view, self.queue_of, self.settings_of, self._estimate)
+        self._runs = KnownRuns(view, self.limits, self._known_beside)
 
     @property
     def is_limiting(self) -> bool:
@@ -150,6 +151,13 @@ class Queues(Plugin):
     def _estimate(self, pods: Sequence[Pod]) -> Estimate | None:
         return None if self._memory is None or not pods else self._memory.estimate(pods)
 
+    def _known_beside(self, pod: Pod) -> object:
+        """Return what the run time of a pod on a node follows from beside its limit."""
+        spec = None if pod.gang is None else self.view.gangs.spec(pod.gang.key)
+        terms = None if spec is None else spec.run
+        earlier = None if self._memory is None else self._memory.known_by(pod)
+        return self._settings.edits, terms, earlier
+
     def queue_of(self, pod: Pod) -> str:
         """Return the leaf quota that a pod charges."""
         return self._quotas.cache.quota_of(pod)
@@ -162,6 +170,7 @@ class Queues(Plugin):
         """Have all queues follow these settings, whatever their quotas say: for a question."""
         self._settings.try_out(values)
         self._heads = BlockedHeads()
+        self._runs = KnownRuns(self.view, self.limits, self._known_beside)
 
     def path_of(self, queue: str) -> Collection[str]:
         """Return a queue and all quotas above."""
@@ -217,17 +226,18 @@ class Queues(Plugin):
         memories = [group.queued for group in groups if group is not None and group.queued]
         return min(memories, key=lambda memory: memory.head_since, default=None)
 
-    def is_known(self, queue: str, running: EndingPod) -> bool:
-        """Whether what is known of the end of a pod counts as its end, for a queue."""
-        return running.level.is_at_least(self.settings_of(queue).backfill_on)
+    def known_levels(self, queue: str) -> Collection[Knowledge]:
+        """Return what knowledge of the end of a pod counts as its end, for a queue."""
+        least = self.settings_of(queue).backfill_on
+        return frozenset(level for level in Knowledge if level.is_at_least(least))
 
     def make_turns(self, cycle: Cycle) -> CycleTurns:
         """Return the turns of a cycle."""
         if self._began is None and cycle.is_deciding:
             self._began = cycle.now
-        ends = Ends(self.view, self.limits, int(cycle.now))
+        ends = Ends(self.view, self._runs, int(cycle.now))
         competition = Competition(cycle, self.queue_of_unit)
-        room = PlannedRoom(cycle, ends, competition, self.is_known)
+        room = PlannedRoom(cycle, ends, competition, self.known_levels)
         heads = self._heads.copy()
         looked_at = list(heads.blocked.values()) if heads.firsts is None else heads.firsts
         heads.drop([unit.key for unit in looked_at if not self._waits(unit)])
