@@ -24,7 +24,7 @@ from koord.core.model.topology_constraint import (
 )
 from koord.core.queue.plugin import Queues
 from koord.core.suspend.lines import MOST_IN_LINE
-from koord.core.suspend.owned_pods import INDEX_LABEL
+from koord.core.suspend.taking import INDEX_LABEL
 from koord.core.topology.layers import Layer
 
 GPU = "nvidia.com/gpu"

@@ -15,7 +15,7 @@ from tests.suspend.jobs import JobCluster, make_job, make_job_cluster
 from tests.suspend.test_start import Watch
 
 from koord.core.model.constraints import PodLabels
-from koord.core.suspend.owned_pods import INDEX_LABEL
+from koord.core.suspend.taking import INDEX_LABEL
 
 if TYPE_CHECKING:
     from collections.abc import Callable

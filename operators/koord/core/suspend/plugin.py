@@ -30,7 +30,7 @@ from koord.core.suspend.model import (
     QueuedJob,
     places_left,
 )
-from koord.core.suspend.owned_pods import OwnedPods, is_double
+from koord.core.suspend.owned_pods import OwnedPods
 from koord.core.suspend.probation import Probation
 from koord.core.suspend.reasons import (
     BehindJobs,
@@ -40,7 +40,9 @@ from koord.core.suspend.reasons import (
     RoomHeld,
 )
 from koord.core.suspend.session import NAME, HandOverSession
+from koord.core.suspend.shared_gangs import SharedGangs
 from koord.core.suspend.stand_ins import has_room, job_of, make_stand_ins
+from koord.core.suspend.taking import RoomTaking
 from koord.core.suspend.writes import resume, write_held
 
 MODE: Final = "operators.koordinator.sh/admission"
@@ -85,6 +87,7 @@ class JobAdmissions(Plugin):
         self._labels: dict[str, str] = {}
         """Namespace with Jobs -> what its label says."""
         self._lines = Lines()
+        self._shared = SharedGangs(self.jobs, self._lines)
         self._stand_ins: dict[str, dict[str, Pod]] = {}
         """Job -> its stand-ins as they were made, by uid."""
         self._declared: dict[str, tuple[object, ...]] = {}
@@ -103,6 +106,7 @@ class JobAdmissions(Plugin):
 
     def upsert(self, job: QueuedJob) -> None:
         """Apply a Job as it is now."""
+        self._shared.look_again()
         self._changed.add(job.uid)
         before = self.jobs.get(job.uid)
         self.jobs[job.uid] = job
@@ -143,6 +147,7 @@ class JobAdmissions(Plugin):
     @override
     def advance(self, now: float) -> Collection[str]:
         """See who may be tried again, whose pods have come, and whose minute is over."""
+        self._shared.look_again()
         self._has_news = False
         for namespace, label in list(self._labels.items()):
             if self._label_of(namespace) != label:
@@ -154,11 +159,13 @@ class JobAdmissions(Plugin):
             self._refresh_namespace(namespace)
         due = [uid for uid, until in self._pausing.items() if until <= now]
         changed = {*due, *self._holding}
-        changed |= {uid for uid in self._declared if self._is_declared_otherwise(uid)}
+        changed |= {uid for uid in self._declared if self._has_other_priority(uid)}
         before = {pod.node for uid in changed for pod in self._held_by(uid)}
         self._changed.update(due)
         for uid in sorted(changed):
             self._settle(self.jobs[uid])
+        for uid in [uid for uid in self._declared if self._is_declared_otherwise(uid)]:
+            self._declare(self.jobs[uid])
         return before - {pod.node for uid in changed for pod in self._held_by(uid)}
 
     @override
@@ -209,8 +216,8 @@ class JobAdmissions(Plugin):
         """Return why a Job that waits has no stand-ins, or is resumed and has not started."""
         if self.was_resumed(job) and job.held is not None:
             return RoomHeld(self.landed(job), job.held.count, job.held.until)
-        if job.problem:
-            return JobNotPlannable(job.problem)
+        if problem := job.problem or self._lines.why_crowded(job.gang):
+            return JobNotPlannable(problem)
         if job.uid in self._pausing:
             count = 0 if job.failures is None else job.failures.count
             return JobBackoff(count, self._pausing[job.uid])
@@ -243,27 +250,23 @@ class JobAdmissions(Plugin):
     @override
     def has_turn(self, pod: Pod) -> bool:
         """Whether a pod is one of those for which a Job has had its turn."""
-        return self._pods.owner_of(pod) in self._holding
+        namespace, uid = self._pods.owner_of(pod)
+        return uid in self._holding and self.jobs[uid].namespace == namespace
 
-    def choose(self, pod: Pod, taken: Collection[str]) -> Pod | None:
-        """Return the stand-in whose room a pod takes, of those that are not taken; None: none.
+    def owner_of(self, pod: Pod) -> str:
+        """Return the uid of what controls a pod."""
+        return self._pods.owner_of(pod)[1]
 
-        Two pods of one index are the same member: the later one waits for room like any other.
-        """
-        if not self.has_turn(pod) or pod.handling is Handling.STAND_IN:
-            return None
-        uid = self._pods.owner_of(pod)
-        siblings = map(self.view.pods.get, self._pods.of(uid))
-        if is_double(pod, (other for other in siblings if other is not None)):
-            return None
-        left = [made for made in self.stand_ins_of(uid) if made.uid not in taken and made.node]
-        return next((made for made in left if made.shape == pod.shape), left[0] if left else None)
+    def pods_of(self, uid: str) -> Iterator[Pod]:
+        """Yield the pods of a Job."""
+        pods = self.view.pods
+        return (pods[pod] for pod in self._pods.of(self.jobs[uid].namespace, uid) if pod in pods)
 
     # --- the planner -----------------------------------------------------------------------------
 
     @override
     def open(self, cycle: Cycle) -> "HandOverSession | None":
-        return HandOverSession(self, cycle) if self._stand_ins else None
+        return HandOverSession(RoomTaking(self), cycle) if self._stand_ins else None
 
     @override
     def note_plan(self, session: Session, plan: Plan) -> None:
@@ -275,7 +278,7 @@ class JobAdmissions(Plugin):
             for assignment in placement.assignments:
                 taken = session.taken.get(assignment.pod.uid)
                 if taken is not None:
-                    self._drop(self._pods.owner_of(assignment.pod), (taken,))
+                    self._drop(self.owner_of(assignment.pod), (taken,))
                 elif assignment.pod.handling is Handling.STAND_IN:
                     uid = job_of(assignment.pod)
                     starts.setdefault(uid, []).append(assignment)
@@ -360,17 +363,25 @@ class JobAdmissions(Plugin):
         if before is not None and before != line:
             self._refresh_line(before)
         self._refresh_line(line)
+        self._refresh_crossed(job.namespace)
 
     def _leave_line(self, uid: str) -> None:
         line = self._lines.leave(uid)
         self._declared.pop(uid, None)
         if line is not None:
             self._refresh_line(line)
+            self._refresh_crossed(line[0])
+
+    def _refresh_crossed(self, namespace: str) -> None:
+        if self._lines.take_crossed():
+            self._refresh_namespace(namespace)
 
     def _refresh_line(self, line: Line) -> None:
         """Make the stand-ins of the first Jobs of a line, and take away those of others."""
         chosen = self._lines.choose(line, self._probation.most_of(line[0], self.view.now))
         before = self._lines.plan(line, {uid: self.jobs[uid].gang for uid in chosen})
+        if before != set(chosen):
+            self._shared.look_again()
         for uid in before - set(chosen):
             if uid in self._lines:
                 self._drop(uid, self._waiting_of(uid))
@@ -434,16 +445,15 @@ class JobAdmissions(Plugin):
         """Return what the gang of its stand-ins depends on besides the Job."""
         if not job.gang:
             return (self._priority_of(job),)
-        alive = sum(member.is_alive for member in self.view.gangs.members(job.gang).values())
-        return (self._priority_of(job), self.view.gangs.spec(job.gang), alive, self._peers_of(job))
+        shared = self._shared.of(job, self.view)
+        spec = self.view.gangs.spec(job.gang)
+        return (self._priority_of(job), spec, shared.alive, shared.peers)
+
+    def _has_other_priority(self, uid: str) -> bool:
+        return self._declared[uid][0] != self._priority_of(self.jobs[uid])
 
     def _is_declared_otherwise(self, uid: str) -> bool:
         return self._declared[uid] != self._terms_of(self.jobs[uid])
-
-    def _peers_of(self, job: QueuedJob) -> tuple[str, ...]:
-        """Return the Jobs that wait and name the same gang, this one included, as gangs."""
-        peers = (self.jobs[uid].key for uid in self._lines.planned_with(job.gang))
-        return tuple(sorted({job.key, *peers}))
 
     def _membership_of(self, job: QueuedJob) -> GangMembership:
         """Return the gang of its stand-ins: with the settings of the gang that its pods name.
@@ -455,12 +465,9 @@ class JobAdmissions(Plugin):
         spec = None
         if own is not None:
             spec = self.view.gangs.spec(own.key) or own.declared
-        peers = self._peers_of(job)
-        lacking = 0
-        if spec is not None and peers[0] == job.key:
-            alive = sum(member.is_alive for member in self.view.gangs.members(job.gang).values())
-            waiting = sum(self.jobs[uid].size for uid in self._lines.planned_with(job.gang))
-            lacking = max(0, spec.min_member - alive - max(waiting, job.size))
+        shared, lacking = self._shared.of(job, self.view), 0
+        if spec is not None and shared.peers[0] == job.key:
+            lacking = max(0, spec.min_member - shared.alive - max(shared.waiting, job.size))
         size = job.size + lacking
         declared = replace(
             spec or GangSpec(job.key, size, size),
@@ -469,7 +476,7 @@ class JobAdmissions(Plugin):
             total=size,
             mode=GangMode.STRICT,
             match_policy=MatchPolicy.ONCE_SATISFIED,
-            group=peers,
+            group=shared.peers,
             source=GangSource.ANNOTATION,
             sub_groups=None,
             keeps_room=False,
@@ -482,12 +489,11 @@ class JobAdmissions(Plugin):
     def _see_landed(self, job: QueuedJob) -> dict[str, str]:
         """Return the pods of this run that have come to nodes, with those that are gone again."""
         since = 0.0 if job.held is None else job.held.at - HOLD_SECONDS / 2
-        landed, pods = self._landed.setdefault(job.uid, {}), self.view.pods
-        for uid in self._pods.of(job.uid):
-            pod = pods.get(uid)
-            is_of_this_run = pod is not None and (pod.is_alive or pod.created >= since)
-            if pod is not None and pod.node and is_of_this_run and not pod.is_terminating:
-                landed[uid] = pod.node
-            elif pod is not None and not pod.node:
-                landed.pop(uid, None)  # its binding has failed
+        landed = self._landed.setdefault(job.uid, {})
+        for pod in self.pods_of(job.uid):
+            is_of_this_run = pod.is_alive or pod.created >= since
+            if pod.node and is_of_this_run and not pod.is_terminating:
+                landed[pod.uid] = pod.node
+            elif not pod.node:
+                landed.pop(pod.uid, None)  # its binding has failed
         return landed

@@ -4,7 +4,7 @@ It is freed before quotas charge the pods, so that it counts once, and held agai
 placed. Knows no Jobs.
 """
 
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Sequence
 from typing import Final, Protocol
 
 from typing_extensions import override
@@ -24,8 +24,8 @@ class HeldRooms(Protocol):
     def has_turn(self, pod: Pod) -> bool:
         """Whether room is, or was, held for a pod."""
 
-    def choose(self, pod: Pod, taken: Collection[str]) -> Pod | None:
-        """Return the stand-in whose room a pod takes, of those that are not taken; None: none."""
+    def choose(self, pods: Iterable[Pod], taken: Collection[str]) -> Iterable[tuple[Pod, Pod]]:
+        """Return pods, each with the stand-in whose room it takes: none of those that are taken."""
 
 
 class HandOverSession(Admitting):
@@ -49,13 +49,9 @@ class HandOverSession(Admitting):
     def pre_filter(self, unit: Unit) -> Admission:
         """Free the room that is held for the pods of a unit, before quotas charge them."""
         self._removed = {}
-        taken = set(self.taken.values())
-        for pod in unit.pods:
-            stand_in = self._rooms.choose(pod, taken)
-            if stand_in is not None:
-                taken.add(stand_in.uid)
-                self._removed[pod.uid] = self._cycle.remove((stand_in,))
-                self.taken.change(pod.uid, stand_in.uid)
+        for pod, stand_in in self._rooms.choose(unit.pods, set(self.taken.values())):
+            self._removed[pod.uid] = self._cycle.remove((stand_in,))
+            self.taken.change(pod.uid, stand_in.uid)
         return Admission(unit)
 
     @override
