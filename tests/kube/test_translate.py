@@ -753,6 +753,21 @@ def test_a_marked_pod_may_end_until_its_deadline(
         ([{"name": "a", "emptyDir": None}], {}, MoveHints()),
         ([{"name": "a", "emptyDir": {}}], {}, MoveHints(has_local_storage=True)),
         ([{"name": "a", "hostPath": {"path": "/x"}}], {}, MoveHints(has_local_storage=True)),
+        (
+            [{"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "8Gi"}}],
+            {},
+            MoveHints(has_memory_storage=True),
+        ),
+        (
+            [{"name": "huge", "emptyDir": {"medium": "HugePages"}}],
+            {},
+            MoveHints(has_local_storage=True),
+        ),
+        (
+            [{"name": "shm", "emptyDir": {"medium": "Memory"}}, {"name": "a", "emptyDir": {}}],
+            {},
+            MoveHints(has_local_storage=True, has_memory_storage=True),
+        ),
         ([], {"kubernetes.io/config.source": "file"}, MoveHints(is_static=True)),
         ([], {"kubernetes.io/config.source": "api"}, MoveHints()),
         ([], {"scheduling.koordinator.sh/eviction-cost": "7"}, MoveHints(eviction_cost=7)),

@@ -66,6 +66,12 @@ def test_the_annotation_evict_skips_all_but_the_scheduler() -> None:
     assert number(**protected, is_ours=False) == 2
 
 
+def test_memory_is_no_local_storage_but_for_koordinator() -> None:
+    assert number(has_memory_storage=True) == 0
+    assert number(MigrationOptions(compat=True), has_memory_storage=True) == 8
+    assert number(has_memory_storage=True, has_local_storage=True) == 8
+
+
 def test_a_pod_of_another_scheduler_is_evicted_directly_only() -> None:
     pod = replace(POD, is_ours=False, scheduler="default-scheduler")
     assert find_ineligible(pod, MigrationOptions()) is not None

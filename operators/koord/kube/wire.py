@@ -70,6 +70,12 @@ class VolumeClaimSource(Struct, rename="camel", gc=False):
     claim_name: str = ""
 
 
+class EmptyDirSource(Struct, rename="camel", gc=False):
+    """``emptyDir`` of a volume."""
+
+    medium: str | None = None
+
+
 class WirePodVolume(Struct, rename="camel", gc=False):
     """One volume of a pod: the fields that decide where the pod may run, and whether it moves."""
 
@@ -80,7 +86,7 @@ class WirePodVolume(Struct, rename="camel", gc=False):
     aws_elastic_block_store: Raw = Raw()
     iscsi: Raw = Raw()
     rbd: Raw = Raw()
-    empty_dir: Raw = Raw()
+    empty_dir: EmptyDirSource | None = None
     host_path: Raw = Raw()
 
 

@@ -111,6 +111,7 @@ def describe(state: ClusterState, pod: Pod) -> MovedPod:
         is_terminating=pod.is_terminating,
         is_static=hints.is_static,
         has_local_storage=hints.has_local_storage,
+        has_memory_storage=hints.has_memory_storage,
         has_claims=bool(pod.claims),
         evicts_protected=hints.evicts_protected,
         eviction_cost=hints.eviction_cost,

@@ -89,7 +89,9 @@ def _of_priority(pod: MovedPod, options: MigrationOptions) -> str:
 def _of_storage(pod: MovedPod, options: MigrationOptions) -> str:
     if options.evicts_local_storage or not options.checks("LocalStorage"):
         return ""
-    return "it would lose an emptyDir or hostPath volume" if pod.has_local_storage else ""
+    # Memory is lost with the processes of a pod, which expect nothing else.
+    is_local = pod.has_local_storage or (options.compat and pod.has_memory_storage)
+    return "it would lose an emptyDir or hostPath volume" if is_local else ""
 
 
 def _of_claims(pod: MovedPod, options: MigrationOptions) -> str:

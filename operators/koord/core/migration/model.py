@@ -245,6 +245,7 @@ class MovedPod:
     is_terminating: bool = False
     is_static: bool = False
     has_local_storage: bool = False
+    has_memory_storage: bool = False
     has_claims: bool = False
     evicts_protected: bool = False
     """Whether its annotation ``evict`` skips the rules that would protect it."""

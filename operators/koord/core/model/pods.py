@@ -287,7 +287,9 @@ class MoveHints:
     """What a manifest says of moving its pod: only what planning does not ask."""
 
     has_local_storage: bool = False
-    """It has a volume that is on its node alone: an emptyDir, or a hostPath."""
+    """It has a volume that is on its node alone: an emptyDir on disk, or a hostPath."""
+    has_memory_storage: bool = False
+    """It has an emptyDir that is memory, such as its /dev/shm."""
     is_static: bool = False
     """The kubelet made it of a file of its node."""
     evicts_protected: bool = False

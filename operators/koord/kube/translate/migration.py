@@ -215,6 +215,7 @@ def read_moved_pod(wire: WireMovedPod, *, is_ours: bool = False, gang: str = "")
         is_terminating=meta.deletion_timestamp is not None,
         is_static=hints.is_static,
         has_local_storage=hints.has_local_storage,
+        has_memory_storage=hints.has_memory_storage,
         has_claims=any(volume.persistent_volume_claim is not None for volume in volumes),
         evicts_protected=hints.evicts_protected,
         eviction_cost=hints.eviction_cost,

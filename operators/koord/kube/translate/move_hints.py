@@ -9,7 +9,16 @@ from koord.kube.wire import WirePodVolume
 
 _MIRROR: Final = "kubernetes.io/config.mirror"
 _SOURCE: Final = "kubernetes.io/config.source"
-_LOCAL: Final = MoveHints(has_local_storage=True)
+_MEMORY: Final = "Memory"
+_SHARED: Final = {
+    hints: hints
+    for hints in (
+        NO_MOVE_HINTS,
+        MoveHints(has_local_storage=True),
+        MoveHints(has_memory_storage=True),
+        MoveHints(has_local_storage=True, has_memory_storage=True),
+    )
+}
 _MAX_COST: Final = 1 << 31
 _ABSENT: Final = frozenset({b"", b"null"})
 
@@ -18,20 +27,23 @@ def read_move_hints(
     annotations: Mapping[str, str] | None, volumes: Iterable[WirePodVolume] | None
 ) -> MoveHints:
     """Return what annotations and volumes of a pod say."""
-    is_local = any(map(_is_local, volumes or ()))
-    if not annotations:
-        return _LOCAL if is_local else NO_MOVE_HINTS
+    is_local = is_memory = False
+    for volume in volumes or ():
+        if volume.empty_dir is not None and volume.empty_dir.medium == _MEMORY:
+            is_memory = True
+        elif volume.empty_dir is not None or bytes(volume.host_path) not in _ABSENT:
+            is_local = True
+    if not annotations and not is_local and not is_memory:
+        return NO_MOVE_HINTS
+    given = annotations or {}
     hints = MoveHints(
         is_local,
-        _MIRROR in annotations or annotations.get(_SOURCE, "api") != "api",
-        keys.EVICT in annotations,
-        read_cost(annotations.get(keys.EVICTION_COST, "")),
+        is_memory,
+        is_static=_MIRROR in given or given.get(_SOURCE, "api") != "api",
+        evicts_protected=keys.EVICT in given,
+        eviction_cost=read_cost(given.get(keys.EVICTION_COST, "")),
     )
-    return next((shared for shared in (NO_MOVE_HINTS, _LOCAL) if shared == hints), hints)
-
-
-def _is_local(volume: WirePodVolume) -> bool:
-    return not _ABSENT.issuperset((bytes(volume.empty_dir), bytes(volume.host_path)))
+    return _SHARED.get(hints, hints)
 
 
 def read_cost(text: str) -> int:
