@@ -62,6 +62,7 @@ PARTS = (
     Part("placeholders", "manifests/overlays/placeholders", "placeholders"),
     Part("metrics", "manifests/overlays/metrics", "metrics"),
     Part("suspend", "manifests/overlays/suspend", "suspend"),
+    Part("users", "manifests/overlays/users", "users"),
     Part("pod-monitor", "manifests/monitoring/pod-monitor.yaml", "monitoring.podMonitor"),
     Part("alerts", "manifests/monitoring/alerts.yaml", "monitoring.alerts"),
     Part("dashboard", "manifests/monitoring/dashboard.json", "monitoring.dashboard"),
