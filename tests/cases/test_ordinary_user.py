@@ -85,6 +85,7 @@ def test_an_ordinary_user_gets_whole_answers(cluster: Cluster, tmp_path: Path) -
 
     no_rights = (
         ("preempt", "pg/big", "--dry-run"),
+        ("what-if", "--drain", "nowhere"),
         ("quota", "what-if", team, "--max", f"{GPU}=64"),
         ("devices",),
         ("topology",),

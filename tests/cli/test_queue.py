@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from koord.answers.reading import Reading, Target, TargetKind
 from koord.api.keys import operators
-from koord.cli import queue_answers, queue_eta, queue_view
+from koord.cli import manifests, queue_answers, queue_eta, queue_view
 from koord.cli.main import app
 from koord.core.queue.run_time import QueueHints
 
@@ -57,7 +57,7 @@ def run(monkeypatch: pytest.MonkeyPatch):
         monkeypatch.setattr(module, "read_without_target", lambda *_: (make_reading(), target))
     monkeypatch.setattr(queue_view.time, "time", lambda: NOON)
     monkeypatch.setattr(queue_view, "read_suspended", lambda *_: [])
-    monkeypatch.setattr(queue_eta, "_read_priorities", lambda *_: {"": 0, "high": 1000})
+    monkeypatch.setattr(manifests, "_read_priorities", lambda *_: {"": 0, "high": 1000})
 
     def read(question: queue_answers.UnitQuestion) -> tuple[Reading, Target]:
         kinds = {kind.lower(): kind for kind in TargetKind}

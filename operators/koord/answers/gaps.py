@@ -52,8 +52,8 @@ def find_gaps(reading: Reading, target: Target) -> tuple[AnswerGap, ...]:
     is_led = reading.leader is None or bool(reading.leader.holder)
     absent = () if is_led else (AnswerGap("leader", GapCause.NO_LEADER, _LEADER_KNOWS),)
     sees_all = reading.sight.namespaces is None
-    others = () if sees_all else (AnswerGap(_OTHERS, GapCause.HIDDEN, _NAMES, are_many=True),)
-    return (*absent, *others, *_find_unread(reading, target))
+    hidden = () if sees_all else (AnswerGap(_OTHERS, GapCause.HIDDEN, _NAMES, are_many=True),)
+    return (*absent, *hidden, *_find_unread(reading, target))
 
 
 def list_warnings(

@@ -6,20 +6,12 @@ Its pods are added to the reading, so that the planner makes units of them as of
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from koord.answers.edits import Submit, Trial
 from koord.answers.queue_view import QueueEntry
 from koord.answers.reading import Reading, Target
 from koord.answers.standing import NEVER_FITS
 from koord.answers.waiting import find_waiting
-from koord.core.model.gangs import ObservedPodGroup
 from koord.core.model.pods import Pod
-
-
-@dataclass(frozen=True, slots=True)
-class HypotheticalJob:
-    """What somebody would create."""
-
-    pods: tuple[Pod, ...]
-    groups: tuple[ObservedPodGroup, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,16 +32,11 @@ class EtaAnswer:
 def ask_eta(
     reading: Reading,
     target: Target,
-    job: HypotheticalJob,
-    upsert_group: Callable[[ObservedPodGroup], None],
+    job: Submit,
     is_over: Callable[[], bool],
 ) -> EtaAnswer:
     """Return what the units of a job wait for; changes the reading."""
-    state = reading.state
-    for group in job.groups:
-        upsert_group(group)
-    for pod in job.pods:
-        state.upsert_pod(pod)
+    job.apply(Trial(reading.state))
     names = _names_of(job.pods)
     waiting = tuple(
         entry for entry in find_waiting(reading, target, is_over) if names.intersection(entry.names)

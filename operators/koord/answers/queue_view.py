@@ -58,6 +58,13 @@ class QueueEntry:
     is_repair: bool = False
     standing: QueueStanding | None = None
     """Where it stands in its queue, and when it is expected to start."""
+    placed: int = 0
+    """How many of its pods would get nodes now, whatever the reason says of the others."""
+
+    @property
+    def starts(self) -> bool:
+        """Whether as many pods would get nodes as have to."""
+        return self.placed >= max(self.required, 1)
 
     @property
     def namespaces(self) -> set[str]:
@@ -86,13 +93,18 @@ def view_queue(
         or contexts.add(by_key[left_waiting.unit], left_waiting.reason)
         for left_waiting in outcome.refusals
     }
+    placed: Counter[str] = Counter()
     for placement in outcome.placements:
+        placed[placement.unit] += len(placement.assignments)
         nodes = {assignment.node for assignment in placement.assignments}
         reasons.setdefault(placement.unit, Planned(len(placement.assignments), len(nodes)))
     standings: Mapping[str, QueueStanding] = {}
     if is_over is not None:
         standings = view_standings(Look(state, units, reasons, scoring, is_over))
-    return (*_view_units(state, units, reasons, standings), *_view_incomplete(state, queue))
+    return (
+        *_view_units(state, units, (reasons, standings, placed)),
+        *_view_incomplete(state, queue),
+    )
 
 
 def rank_units(units: Iterable[Unit]) -> Iterator[tuple[QueuePlace, Unit]]:
@@ -112,9 +124,10 @@ def gpus_of(unit: Unit) -> int:
 def _view_units(
     state: ClusterState,
     units: list[Unit],
-    reasons: Mapping[str, Reason],
-    standings: Mapping[str, QueueStanding],
+    outcomes: tuple[Mapping[str, Reason], Mapping[str, QueueStanding], Mapping[str, int]],
 ) -> Iterator[QueueEntry]:
+    """Yield units in order; ``outcomes`` are reasons, standings, and counts."""
+    reasons, standings, placed = outcomes
     for place, unit in rank_units(units):
         gangs = tuple(dict.fromkeys(demand.gang for demand in unit.demands if demand.gang))
         reason = reasons.get(unit.key)
@@ -133,6 +146,7 @@ def _view_units(
                 priority=unit.priority,
                 is_repair=unit.is_repair,
                 standing=standings.get(unit.key),
+                placed=placed.get(unit.key, 0),
             )
 
 

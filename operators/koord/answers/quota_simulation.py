@@ -8,10 +8,12 @@ from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from koord.answers.edits import SetQuota, Submit, Trial
 from koord.answers.encoding import encode, encode_amounts
 from koord.answers.explain import first_refusal
 from koord.answers.quota_view import WaitingUnit, find_waits
 from koord.answers.redaction import HiddenName, NameKind, redact
+from koord.answers.what_if import compare_shares, view_shares
 from koord.core.engine.planner import plan
 from koord.core.engine.queue import find_pending
 from koord.core.engine.scoring import Scoring
@@ -25,7 +27,6 @@ from koord.core.model.units import PODS, Amounts, format_amount
 from koord.core.quota.catalog import key_of
 from koord.core.quota.entitlement import UNKNOWN, ReclaimSetting
 from koord.core.quota.model import QuotaName, QuotaSpec
-from koord.core.quota.plugin import Quotas
 from koord.core.quota.reclaim import Overuse, find_overuse
 from koord.core.quota.spec_errors import InvalidQuota
 
@@ -72,7 +73,7 @@ class GangResult:
     room: tuple[tuple[str, int], ...] = ()
 
     @property
-    def told(self) -> Reason:
+    def nameless(self) -> Reason:
         """The reason without the names that the gang has here."""
         return redact(self.reason, hide_simulated)
 
@@ -153,42 +154,40 @@ def _add_gang(state: ClusterState, quota: QuotaName, requests: Amounts, pods: in
     settings = GangSpec(key, pods, pods, 0, group=(key,), source=GangSource.ANNOTATION)
     claim = GangMembership(key, GangSource.ANNOTATION, settings)
     youngest = max((pod.created for pod in state.pods.values()), default=0.0)
-    for at in range(pods):
-        state.upsert_pod(
-            Pod(
-                uid=f"{_WHAT_IF}-{at}",
-                namespace=namespace,
-                name=f"{_WHAT_IF}-{at}",
-                shape=shape,
-                handling=Handling.RELEASE_AND_BIND,
-                gang=claim,
-                created=youngest + 1,  # of equal priority it comes last
-                quota=quota,
-            )
+    made = (
+        Pod(
+            uid=f"{_WHAT_IF}-{at}",
+            namespace=namespace,
+            name=f"{_WHAT_IF}-{at}",
+            shape=shape,
+            handling=Handling.RELEASE_AND_BIND,
+            gang=claim,
+            created=youngest + 1,  # of equal priority it comes last
+            quota=quota,
         )
+        for at in range(pods)
+    )
+    Submit(tuple(made)).apply(Trial(state))
     return key
 
 
 def simulate_edit(state: ClusterState, spec: QuotaSpec) -> EditResult:
     """Return the effect of new settings of a quota; changes the state."""
-    before = state.open_ledger()
-    shares = {name: before.account(name).share for name in before.names()}
-    was_over = {(overuse.quota, overuse.resource) for overuse in find_overuse(before)}
+    shares = view_shares(state)
+    was_over = {(overuse.quota, overuse.resource) for overuse in find_overuse(state.open_ledger())}
     started = {
         (waiting_unit.name, waiting_unit.quota)
         for waiting_unit in find_waits(state, Scoring())
         if waiting_unit.reason.is_placed
     }
-    state.plugin(Quotas).upsert(spec)
+    SetQuota(spec).apply(Trial(state))
     after = state.open_ledger()
     problem = state.quotas.catalog.problems.get(key_of(spec))
     if problem is not None:
         return EditResult(problem)
     changed = [
-        (name, key, shares.get(name, {}).get(key, 0), share)
-        for name in after.names()
-        for key, share in sorted(after.account(name).share.items())
-        if shares.get(name, {}).get(key, 0) != share
+        (change.quota, change.resource, change.before, change.after)
+        for change in compare_shares(shares, view_shares(state))
     ]
     over = [
         overuse
@@ -221,7 +220,7 @@ def _(answer: GangResult) -> dict[str, Any]:
         "starts": answer.reason.is_placed,
         "startsAlone": answer.starts_alone,
         "reason": str(answer.reason.code),
-        "message": answer.told.text(),
+        "message": answer.nameless.text(),
         "ahead": encode(answer.ahead),
         "aheadElsewhere": answer.ahead_elsewhere,
         "roomAfterAhead": encode_amounts(dict(answer.room)),

@@ -60,6 +60,11 @@ COMMANDS: Final[Mapping[str, Command]] = {
             "lint", f"{_HERE}.lint", "Find mistakes in YAML files before they cost a job its start."
         ),
         Command(
+            "what-if",
+            f"{_HERE}.what_if",
+            "Show what would change if a job was submitted, or nodes came or went.",
+        ),
+        Command(
             "release",
             f"{_HERE}.release",
             "Take our gate off waiting pods, so that others place them.",

@@ -251,7 +251,7 @@ def _advise(reading: Reading, answer: GangResult) -> Sequence[str]:
     if reason.is_placed or answer.starts_alone:
         return ()
     hints = find_hints(reading.state, reason, reclaim=reading.reclaim)
-    return (*hints, *answer.told.advice())
+    return (*hints, *answer.nameless.advice())
 
 
 def make_edit_lines(name: str, answer: EditResult) -> Iterator[RenderableType]:
@@ -292,7 +292,7 @@ def make_gang_lines(
     if answer.starts_alone and not reason.is_placed:
         verdict += "; it would start now if nothing was ahead of it"
     yield f"{title} {verdict}"
-    yield answer.told.text()
+    yield answer.nameless.text()
     if answer.ahead:
         count, kinds = len(answer.ahead), {waiting_unit.kind for waiting_unit in answer.ahead}
         is_mixed = len(kinds) > 1
