@@ -13,7 +13,7 @@ import statistics
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from benchmarks.plan import GPU, make_gang, make_pod
+from benchmarks.plan import GPU, make_gang, make_pod, make_singles
 from benchmarks.quota import measure
 from koord.core.engine.planner import plan
 from koord.core.engine.scoring import Scoring
@@ -129,6 +129,17 @@ def reserving(nodes: int, pods: int) -> Iterator[tuple[str, Callable[[], object]
             cycle.close()
 
         yield f"a gang {name}", decide
+    state, gang, singles = make_full(nodes, "Backfill"), make_gang(pods, gpus=8), make_singles(100)
+    for at in range(pods // 2):
+        state.upsert_node(Node(name=f"free{at}", allocatable=AMOUNTS))
+    state.refresh()
+
+    def decide_all() -> None:
+        cycle = state.open_cycle(lambda: [gang, *singles], is_deciding=True)
+        plan(cycle, [gang, *singles], Scoring())
+        cycle.close()
+
+    yield "and 100 pods may not use its room", decide_all
 
 
 def make_full(nodes: int, policy: str) -> ClusterState:

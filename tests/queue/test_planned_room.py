@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tests.builders import make_node, make_pod, make_pod_group, make_quota, select_pods
@@ -102,3 +103,30 @@ def test_what_is_kept_of_ends_is_what_they_are() -> None:
     longer = limited.says((("queue", QueueHints(deadline=300)),))
     cluster.pods(replace(longer.build(), started=float(NOW)))
     assert ends_at(NOW + 2)["limited"] == first["limited"] + 200
+
+
+@given(busy_clusters(), st.integers(1, 3))
+@settings(max_examples=40)
+def test_limits_that_are_kept_are_those_that_would_be_made(
+    cluster: FakeCluster, count: int
+) -> None:
+    """For those behind a gang with reserved room, whatever else starts in between."""
+    for at in range(2 * count + 1):
+        pod = make_pod(f"s-{at}").gpu(2).quota("other").created(float(NOW + at))
+        ends = QueueHints(deadline=20 * at) if at % 2 else QueueHints()
+        cluster.pods(pod.says((("queue", ends),)))
+    units = cluster.absorb().pending()
+    cycle = cluster.state.open_cycle(lambda: units, is_deciding=True)
+    plan(cycle, units, SCORING)
+    turns = cycle.session(QueueTurnSession).turns
+    assert turns is not None
+    room, last = turns.room, turns.job_of(units[-1])
+    reserved = turns.round.binding(last)
+    assume(reserved)
+    limits = []
+    for _ in range(2):
+        room.set_limits(reserved, room.now, last.end_from(room.now))
+        assert room.limits is not None
+        limits.append(room.limits.room(units[-1].pods[0].shape, np.arange(cycle.used.shape[1])))
+        room._kept.clear()
+    assert limits[0].tolist() == limits[1].tolist()

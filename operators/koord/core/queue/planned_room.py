@@ -35,6 +35,8 @@ WHOLE: Final = 1_000_000
 MOST_TIMES: Final = 24
 """Starts that are tried beside other reserved room."""
 TryPlan: TypeAlias = Callable[[Unit], Placement | Unplaced]
+_LimitsKey: TypeAlias = tuple[int, tuple[tuple[int, tuple[int, ...]], ...]]
+"""From when on, and by moment what is reserved then."""
 
 
 class PlannedRoom:
@@ -53,8 +55,10 @@ class PlannedRoom:
         self.try_plan: TryPlan | None = None
         self.limits: ReservedLimits | None = None
         """What the unit that is planned has to leave to others."""
-        self.version = 0
-        """Of ``limits``."""
+        self._kept: dict[_LimitsKey, tuple[ReservedLimits, tuple[int, int]]] = {}
+        """Limits as of now -> with how many units started, after how many rollbacks."""
+        self._depth = 0
+        """How often the cycle is without some pods."""
         self.started = StartedHere(cycle.table)
         self._cycle, self._ends, self._competition = cycle, ends, competition
         self._levels_of = levels_of
@@ -208,25 +212,36 @@ class PlannedRoom:
         try:
             yield
         finally:
-            self._set(before)
+            self.limits = before
 
     def set_limits(self, reserved: Sequence[Reserved], start: int, end: int) -> None:
         """Have them planned so from now on."""
         moments = moments_of([_planned(other) for other in reserved], start, end)
-        self._set(self._make_limits(moments, start) if moments else None)
+        self.limits = self._make_limits(moments, start) if moments else None
 
     def avoid(self, rows: Sequence[int]) -> None:
         """Have the unit that is planned use none of some rows."""
         limits = self.limits or self._make_limits((), self.now)
-        self._set(limits.without(self._mask_of(rows)))
+        self.limits = limits.without(self._mask_of(rows))
 
     def _make_limits(self, moments: Sequence[ReservedMoment], base: int) -> ReservedLimits:
-        return ReservedLimits(self._cycle, self._ends, self.started, moments, base)
+        """Return limits: the same for all units that they are the same for."""
+        if self._depth:
+            return ReservedLimits(self._cycle, self._ends, self.started, moments, base)
+        key = (base, tuple((moment.at, tuple(map(id, moment.active))) for moment in moments))
+        stamp = (len(self.started.placed), self.started.rollbacks)
+        limits, seen = self._kept.get(key, (None, (0, -1)))
+        if limits is None or seen[1] != stamp[1]:
+            limits = ReservedLimits(self._cycle, self._ends, self.started, moments, base)
+        elif seen != stamp:
+            limits = limits.with_started(self.started.since(seen[0]))
+        self._kept[key] = (limits, stamp)
+        return limits
 
-    def _set(self, limits: ReservedLimits | None) -> None:
-        if limits is not self.limits:
-            self.limits = limits
-            self.version += 1
+    @property
+    def version(self) -> int:
+        """The number of the limits: of equal ones the same."""
+        return 0 if self.limits is None else self.limits.number
 
     # --- the search ------------------------------------------------------------------------------
 
@@ -347,12 +362,12 @@ class PlannedRoom:
         before, mark = self.limits, self._cycle.checkpoint()
         if allowed is not None:
             limits = before or self._make_limits((), self.now)
-            self._set(limits.within(allowed))
+            self.limits = limits.within(allowed)
         try:
             outcome = self.try_plan(unit)
         finally:
             self._cycle.rollback(mark)
-            self._set(before)
+            self.limits = before
         if isinstance(outcome, Unplaced):
             return None
         places: dict[str, int] = {}
@@ -375,9 +390,11 @@ class PlannedRoom:
         cycle.remove(run.pod for run in ended if rows is None or rows[run.row])
         if rows is not None:
             self._remove_far([run.pod for run in ended if not rows[run.row]])
+        self._depth += 1
         try:
             yield
         finally:
+            self._depth -= 1
             cycle.rollback(mark)
 
     def _remove_far(self, pods: Sequence[Pod]) -> None:
