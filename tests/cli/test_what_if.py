@@ -123,7 +123,7 @@ def test_shares_and_whom_the_operators_would_preempt() -> None:
     reading = replace(make_scene(), preemption=ReportedPreemption())
     upsert_quota(reading.state, make_quota("team", min={GPU: 8}, max={GPU: 16}))
     new = Submit((make_pod("team-b/new").quota("team").gpu(8).build(),))
-    (share,) = tell(reading, new)["shares"]
+    (share,) = tell(reading, AddNodes("n0", 1), new)["shares"]
     assert share == {"quota": "team", "resource": GPU, "before": "0", "after": "8"}
     answer = tell(reading, Submit((make_pod("team-b/top").gpu(8).priority(9).build(),)))
     (evicted,) = answer["evicted"]

@@ -77,7 +77,7 @@ class ShareChange:
 
 
 @dataclass(frozen=True, slots=True)
-class Evicted:
+class EvictedUnit:
     """A unit of which pods would be preempted, and for which one."""
 
     ref: str
@@ -94,7 +94,7 @@ class WhatIfAnswer:
 
     units: tuple[UnitChange, ...]
     shares: tuple[ShareChange, ...]
-    evicted: tuple[Evicted, ...]
+    evicted: tuple[EvictedUnit, ...]
     order: tuple[UnitRef, ...]
     gaps: tuple[AnswerGap, ...] = ()
 
@@ -200,7 +200,7 @@ def _compare(
 
 def _find_evicted(
     reading: Reading, changes: Sequence[UnitChange], is_over: Callable[[], bool]
-) -> tuple[tuple[Evicted, ...], tuple[AnswerGap, ...]]:
+) -> tuple[tuple[EvictedUnit, ...], tuple[AnswerGap, ...]]:
     """Find whom the operators would preempt for what comes to wait for room."""
     settings, state = reading.preemption, reading.state
     if settings is None or not settings.enabled:
@@ -211,7 +211,7 @@ def _find_evicted(
         if change.after.reason is not None and change.after.reason.is_capacity
     ]
     units = {name: unit for unit in find_pending(state) for name in _names_of(unit.pods)}
-    evicted: list[Evicted] = []
+    evicted: list[EvictedUnit] = []
     for at, change in enumerate(waiting):
         if at >= MOST_SEARCHES or is_over():
             left = f"whom {len(waiting) - at} of the units would preempt"
@@ -220,7 +220,7 @@ def _find_evicted(
         plan = unit and find_plan(state, unit, settings, PreemptionContext(state.now))
         if isinstance(plan, Preemption):
             evicted += [
-                Evicted(victim.name, len(victim.pods), change.ref) for victim in plan.victims
+                EvictedUnit(victim.name, len(victim.pods), change.ref) for victim in plan.victims
             ]
     return tuple(evicted), ()
 
