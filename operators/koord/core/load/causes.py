@@ -20,5 +20,5 @@ def make_cause(resource: str, at: int, *, is_aggregated: bool) -> Cause:
         f"UsageAboveThreshold/{resource}",
         _FIRST_RANK + at,
         f"node(s) {resource} {kind} exceed threshold",
-        f"Wait until {{nodes}} use less {resource}.",
+        f"Wait for {{nodes}} to use less {resource}.",
     )
