@@ -1,4 +1,4 @@
-"""A busy node takes no more pods: they go elsewhere, wait and say why, or are let in by a setting."""
+"""A busy node takes no more pods: they go elsewhere, or wait and say why. They may be let in."""
 
 from __future__ import annotations
 

@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from types import FunctionType
 
 from prometheus_client.parser import text_string_to_metric_families
+from tests.builders import make_node
 from tests.controllers.test_queue_looks import make_looks, make_waiting
+from tests.load.load_cluster import LoadCluster, options_of
 from tests.objects import upsert_reservation
 from tests.reservation.make import make_reservation
 
@@ -14,6 +16,7 @@ from koord.controllers.queue_looks import ForecastError, UnitStart
 from koord.controllers.quota_status import QuotaAudit
 from koord.core.audit.ring import Ring
 from koord.core.engine.state import ClusterState
+from koord.core.load.aware import LoadAware
 from koord.core.model.reasons import REASONS
 from koord.core.queue.promises import Certainty
 from koord.core.queue.turns import StartReservation
@@ -78,6 +81,7 @@ def make_metrics() -> Metrics:
         collectors.assumed_pods: lambda: 1,
         collectors.audit_records: Ring(16, 1 << 20),
         collectors.leadership: lambda: True,
+        collectors.loads: _make_loaded(),
         collectors.isolated_failures: {"status": 1},
         collectors.reservations: _make_reserved_state(),
     }
@@ -98,6 +102,14 @@ def make_metrics() -> Metrics:
             pass
     metrics.take()
     return metrics
+
+
+def _make_loaded() -> LoadAware:
+    cluster = LoadCluster(options_of()).nodes(make_node("n0"), make_node("n1"))
+    cluster.report("n0").report("n1", updated=1.0)
+    cluster.nodes(make_node("n2"))
+    cluster.state.refresh()
+    return cluster.aware
 
 
 def _make_reserved_state() -> ClusterState:

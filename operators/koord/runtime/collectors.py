@@ -20,6 +20,8 @@ from koord.core.audit.ring import Ring
 from koord.core.device.status import find_drift as find_device_drift
 from koord.core.engine.state import ClusterState
 from koord.core.eviction.model import Outcome
+from koord.core.load.aware import LoadAware
+from koord.core.load.counts import count_above, count_reports
 from koord.core.model.reasons import class_of
 from koord.core.model.units import is_unlimited
 from koord.core.quota.hooks import Hooks
@@ -69,6 +71,25 @@ def rebalancing(counts: Callable[[], Samples], moves: Callable[[], Samples]) -> 
             "Pods that a RebalancePolicy has moved.",
             ["policy"],
             moves,
+        ),
+    ]
+
+
+def loads(aware: LoadAware) -> list[Collector]:
+    return [
+        SeriesCollector(
+            GaugeMetricFamily,
+            "koord_load_nodes",
+            "Nodes, by who reports what they use, and how the report counts.",
+            ["source", "state"],
+            lambda: count_reports(aware).items(),
+        ),
+        SeriesCollector(
+            GaugeMetricFamily,
+            "koord_load_nodes_above_threshold",
+            "Nodes that use more than their threshold, by resource.",
+            ["resource"],
+            lambda: [((name,), number) for name, number in count_above(aware).items()],
         ),
     ]
 

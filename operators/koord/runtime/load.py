@@ -1,11 +1,13 @@
-"""Who asks what nodes use, where load counts."""
+"""Who asks what nodes use, where load counts, and the series about that."""
 
 from typing import TYPE_CHECKING
 
+from koord.core.load.aware import LoadAware
 from koord.core.load.plugin import Loads
 from koord.domains.load_settings import LoadAwareSettings
 from koord.kube.load_metrics import MetricsPoller
 from koord.operators.names import PLACEMENT
+from koord.runtime import collectors
 
 if TYPE_CHECKING:
     from koord.runtime.wiring import Parts
@@ -13,9 +15,12 @@ if TYPE_CHECKING:
 
 def start(parts: "Parts") -> None:
     settings = parts.settings.of(LoadAwareSettings)
-    if PLACEMENT not in parts.operators or not (settings.enabled and settings.poll_metrics):
+    if PLACEMENT not in parts.operators or not settings.enabled:
         return
     state = parts.reader.state
+    parts.metrics.watch(*collectors.loads(state.plugin(LoadAware)))
+    if not settings.poll_metrics:
+        return
 
     def node_of(key: str) -> str:
         pod = state.pod_by_key(key)

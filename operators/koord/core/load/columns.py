@@ -188,6 +188,11 @@ class LoadColumns:
 
     # --- columns ---------------------------------------------------------------------------------
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether there are columns; without any node there are none."""
+        return bool(self._columns)
+
     def column(self, family: Family, at: int) -> int:
         """Return the column of a resource, by its position."""
         return self._columns[family, at]
