@@ -41,6 +41,12 @@ def has_started(unit: Unit, view: StateView) -> bool:
     return unit.is_repair or has_placed or all(map(view.has_turn, unit.pods))
 
 
+def waits(unit: Unit, view: StateView) -> bool:
+    """Whether all pods of a unit wait still."""
+    pods = view.pods
+    return all(pod.uid in pods and pods[pod.uid].is_waiting for pod in unit.pods)
+
+
 class StartedUnits:
     """The started units, by queue and user."""
 

@@ -314,6 +314,7 @@ class CycleTurns:
         job, waiting = self.job_of(unit), self.waiting_of(unit)
         self._visited.add(unit.key)
         if not self.room.fits_ever(job):
+            self.has_changed |= self._reserved_of(unit.key) is not None
             self.heads.drop((unit.key,))
             return reason
         if not isinstance(reason, BehindHead):

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Final
 
 from koord.core.engine.state_view import StateView
 from koord.core.model.plan import Plan, Unit, UnitKey
+from koord.core.queue.counts import waits
 from koord.core.queue.cycle_turns import BlockedHeads
 from koord.core.queue.reasons import BehindHead, WouldDelay
 from koord.core.queue.settings import QueueSettings
 
 if TYPE_CHECKING:
-    from koord.core.model.changes import Feed
+    from koord.core.model.changes import Changes, Feed
 
 PLAN_AGAIN_SECONDS: Final = 10
 """Room is not reserved anew more often than that as nodes become free."""
@@ -44,6 +45,17 @@ class DueTurns:
             return
         changes = self._feed.drain()
         self._has_moved |= is_reserved and bool(changes.freed or changes.removed)
+        for key in heads.protections:
+            unit = heads.blocked.get(key)
+            if unit is not None and self._has_gone(unit, changes):
+                self._now |= self._delayed
+                self._delayed = set()
+
+    def _has_gone(self, unit: Unit, changes: "Changes") -> bool:
+        """Whether a unit for which room is reserved does not wait any more as it did."""
+        is_changed = any(demand.gang in changes.gangs for demand in unit.demands)
+        is_changed = is_changed or any(pod.uid in changes.singles for pod in unit.pods)
+        return is_changed and not waits(unit, self._view)
 
     def note_plan(self, plan: Plan, *, has_changed: bool) -> None:
         """Note who was refused for reserved room; with ``has_changed`` that is other room now."""

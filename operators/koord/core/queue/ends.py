@@ -20,6 +20,10 @@ EXPECTED_AT_LEAST: Final = 3600
 """Pods of which nobody knows the end are expected to go on as long as they have run, and for so
 long at least, in seconds."""
 
+STUCK_SECONDS: Final = 600
+"""A pod that is still there so long after it should have gone may never go: a finalizer keeps it,
+or its node is lost. No room is held for others where it is."""
+
 
 @dataclass(frozen=True, slots=True)
 class EndingPod:
@@ -118,6 +122,8 @@ class Ends:
             return None
         if pod.is_terminating or pod.uid in self._victims:
             gone_by = int(pod.gone_by) or self._evicted_at(pod) + pod.grace + KILL_MARGIN
+            if self._now - gone_by >= STUCK_SECONDS:
+                return EndingPod(pod, row, FOREVER, FOREVER, Knowledge.NONE)
             at = gone_by if gone_by > self._now else self._now + LATE_STEP
             return EndingPod(pod, row, at, at, Knowledge.DECLARED)
         run_time = self._runs.of(pod)

@@ -18,7 +18,7 @@ from koord.core.model.gangs import QueueMemory
 from koord.core.model.plan import Plan, Unit, UnitKey
 from koord.core.model.pods import Pod
 from koord.core.model.reasons import Reason
-from koord.core.queue.counts import Line, StartedUnits, has_started
+from koord.core.queue.counts import Line, StartedUnits, has_started, waits
 from koord.core.queue.cycle_turns import BlockedHeads, CycleTurns
 from koord.core.queue.due import DueTurns
 from koord.core.queue.ends import Ends, KnownRuns
@@ -40,6 +40,7 @@ from koord.core.queue.turns import (
     make_turns,
 )
 from koord.core.queue.user_order import UserOrder
+from koord.core.queue.vain_holds import VainHolds
 from koord.core.quota.plugin import Quotas
 
 RESTORE_SECONDS: Final = 60
@@ -67,6 +68,7 @@ class Queues(Plugin):
         self._started: StartedUnits | None = None
         self._memory: RunMemory | None = None
         self._heads = BlockedHeads()
+        self._vain_holds = VainHolds(self._find_rest)
         self._began: float | None = None
         """When it was decided first."""
 
@@ -240,23 +242,24 @@ class Queues(Plugin):
         room = PlannedRoom(cycle, ends, competition, self.known_levels)
         heads = self._heads.copy()
         looked_at = list(heads.blocked.values()) if heads.firsts is None else heads.firsts
-        heads.drop([unit.key for unit in looked_at if not self._waits(unit)])
+        heads.drop([unit.key for unit in looked_at if not waits(unit, self.view)])
         for key in heads.idle:
             if key in heads.protections:
                 heads.protections[key].idle_time += int(cycle.now - self._heads.at)
         return CycleTurns(cycle, self, heads, room, ends)
 
-    def _waits(self, unit: Unit) -> bool:
-        pods = self.view.pods
-        return all(pod.uid in pods and pods[pod.uid].is_waiting for pod in unit.pods)
+    def _find_rest(self, unit: Unit) -> tuple[str, int]:
+        return self.user_of(unit.pods[0]), self.settings_of(self.queue_of_unit(unit)).hold_cool_down
 
     @override
     def note_plan(self, session: Session, plan: Plan) -> None:
         """Keep who is blocked, and what is reserved; have those tried again whom it concerns."""
         if not isinstance(session, QueueTurnSession) or session.turns is None:
             return
-        self._heads = session.turns.settle()
+        before, self._heads = self._heads, session.turns.settle()
         self._heads.at = session.now
+        started = [placement.unit for placement in plan.placements]
+        self._vain_holds.follow(before, self._heads, started)
         self._due.note_plan(plan, has_changed=session.turns.has_changed)
 
     @override

@@ -1,0 +1,58 @@
+"""A tenant has one unit's worth of idle room, however many units he makes one after the other."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.builders import make_node, make_pod
+from tests.cluster import FakeCluster
+from tests.queue.planned import Job, play_on
+
+from koord.core.queue.plugin import QueueOptions
+
+NOW = 1_000_000
+EVERY = 20
+
+
+def test_heads_that_follow_each_other_hold_no_more_than_one() -> None:
+    settings = {"short_limit": 0, "max_hold": 60, "hold_cool_down": 60}
+    play = play_on("ab", **settings).running("R", "1x8", "a", 200, limit=0)
+    heads = [Job(f"H{at}", "2x8", 10, at) for at in range(0, 200, EVERY)]
+    for at in range(EVERY, 200, EVERY):
+        gone = [f"H{at - EVERY}-{number}" for number in range(2)]
+        play.events[at] = lambda gone=gone: play.cluster.delete_pods(*gone)
+    play.play(*heads, Job("S", "1x8", 10, 2), until=150)
+    # S is refused from minute 2 on: for an hour in all, whoever of its user is first by then.
+    assert play.starts.get("S", 999) <= 63
+
+
+def test_what_never_goes_is_no_room_that_is_waited_for() -> None:
+    cluster = FakeCluster(queue=QueueOptions({"protect_after": 0}))
+    cluster.nodes(make_node("n0").gpu(8), make_node("n1").gpu(8))
+    stuck = make_pod("stuck").gpu(8).running("n0").terminating().build()
+    cluster.pods(replace(stuck, gone_by=float(NOW)))
+    cluster.gang("large", 2, gpus=8)
+    cluster.pods(make_pod("later").gpu(8).created(5))
+
+    def play(now: int) -> list[str]:
+        cluster.state.advance(now)
+        placed = cluster.step(now)
+        while (due := cluster.state.next_due()) is not None and due <= now:
+            placed += cluster.step(now)
+        return placed
+
+    assert play(NOW + 1) == []
+    assert play(NOW + 599) == []
+    assert play(NOW + 660) == ["later"]
+
+
+def test_whom_a_deleted_head_kept_away_starts() -> None:
+    play = play_on("ab", short_limit=0).running("R", "1x8", "a", 200, limit=0)
+    play.events[20] = lambda: play.cluster.delete_pods("H-0", "H-1")
+    assert play.play(Job("H", "2x8", 10, 0), Job("S", "1x8", 10, 2), until=30) == "H None, S 20"
+
+
+def test_whom_a_head_kept_away_starts_once_that_fits_no_longer() -> None:
+    play = play_on("ab", short_limit=0).running("R", "1x8", "a", 200, limit=0)
+    play.events[20] = lambda: play.cluster.state.remove_node("a")
+    assert play.play(Job("H", "2x8", 10, 0), Job("S", "1x8", 10, 2), until=30) == "H None, S 20"
