@@ -17,6 +17,7 @@ from tests.model.clock import virtual_time
 from koord.cli.cluster import read_told
 from koord.controllers.queue_looks import LONGEST_BUSY_SECONDS, QueueLooks
 from koord.controllers.queue_status import make_queue_status, read_promise
+from koord.core.maintenance.plugin import Maintenances, MaintenanceWindow
 from koord.core.model.gang_history import Episode
 from koord.core.model.reasons import InternalError, TooExpensive
 from koord.core.queue.plugin import Queues
@@ -172,7 +173,10 @@ def test_what_was_placed_is_forgotten_and_compared_with_what_was_expected() -> N
     assert looks.of("default/g") is None
 
 
-def test_a_promise_that_moves_later_names_the_lost_node(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("is_maintained", [False, True])
+def test_a_promise_that_moves_later_names_the_lost_node(
+    monkeypatch: pytest.MonkeyPatch, *, is_maintained: bool
+) -> None:
     cluster = make_waiting()
     looks = make_looks(cluster)
     promise(monkeypatch, NOON + 600, "n0")
@@ -180,7 +184,12 @@ def test_a_promise_that_moves_later_names_the_lost_node(monkeypatch: pytest.Monk
     standing = looks.of("default/g")
     assert standing is not None
     assert (standing.certainty, standing.last_move) == (Certainty.PROMISED, None)
-    cluster.nodes(make_node("n0").gpu(8).unschedulable(), make_node("n1").gpu(8))
+    cluster.nodes(make_node("n1").gpu(8))
+    if is_maintained:
+        window = MaintenanceWindow("w", NOON, NOON + 9000, frozenset({"n0"}))
+        cluster.state.plugin(Maintenances).upsert(window)
+    else:
+        cluster.nodes(make_node("n0").gpu(8).unschedulable())
     run_until(cluster, "other", "n1", 1200)
     promise(monkeypatch, NOON + 1200, "n1")
     look(cluster, looks, NOON + 10)

@@ -12,10 +12,11 @@ from tests.builders import make_node, make_pod, select_labels
 from tests.cluster import FakeCluster, make_cluster, make_unit, nodes_of
 
 from koord.core.engine.reasons import InsufficientNodes
-from koord.core.maintenance.plugin import NAME, Maintenances, MaintenanceWindow
+from koord.core.maintenance.plugin import Maintenances, MaintenanceWindow
 from koord.core.model.text import format_time
-from koord.kube.translate.maintenance import EndReader, MaintenanceTranslator
-from koord.kube.wire import WireCustomResource, WirePod
+from koord.core.queue.run_time import QueueHints
+from koord.kube.translate.maintenance import MaintenanceTranslator
+from koord.kube.wire import WireCustomResource
 
 NOW, START, END, LEAD = 1_000_000.0, 1_010_000.0, 1_020_000.0, 3600.0
 WINDOW = MaintenanceWindow("w", START, END, frozenset({"n0"}), None, LEAD)
@@ -31,7 +32,7 @@ def maintained(*windows: MaintenanceWindow, at: float = NOW) -> FakeCluster:
 
 def fits(cluster: FakeCluster, seconds: int | None = None) -> bool:
     pod = make_pod("p").gpu(1)
-    pod = pod if seconds is None else pod.says(((NAME, seconds),))
+    pod = pod if seconds is None else pod.says((("queue", QueueHints(deadline=seconds)),))
     return bool(cluster.plan(make_unit("u", [pod])).placements)
 
 
@@ -107,9 +108,9 @@ def test_units_are_tried_again_at_the_end_and_when_a_window_is_deleted() -> None
 
 def test_without_windows_nothing_is_asked() -> None:
     cluster = maintained()
-    assert not any(session.name == NAME for session in cluster.open_cycle().sessions)
+    assert not any(session.name == Maintenances.name for session in cluster.open_cycle().sessions)
     over = maintained(WINDOW, at=END)
-    assert not any(session.name == NAME for session in over.open_cycle().sessions)
+    assert not any(session.name == Maintenances.name for session in over.open_cycle().sessions)
 
 
 @given(
@@ -141,7 +142,3 @@ def test_objects_are_read_and_invalid_ones_keep_nobody_off() -> None:
     assert window == expected
     for spec in ("{}", '{"nodes": 3}', f'{{"nodes": ["n0"], {times}, "leadTime": "x"}}', "null"):
         assert not read(spec).keeps_off(NOW, None)
-    wire = msgspec.json.decode('{"spec": {"activeDeadlineSeconds": 60}}', type=WirePod)
-    shape = make_pod("p").build().shape
-    assert EndReader().read_pod(wire, shape) == 60
-    assert EndReader().read_pod(WirePod(), shape) is None

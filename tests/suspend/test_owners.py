@@ -52,6 +52,7 @@ TRAINING = OwnerKind(
     lambda training: training.spec.run_policy.suspend,
     lambda _: False,
     lambda _: 0,
+    lambda _: None,
 )
 
 

@@ -20,6 +20,7 @@ from koord.core.engine.queue import Queue
 from koord.core.engine.scoring import Scoring
 from koord.core.engine.state import ClusterState
 from koord.core.engine.steps import MOST_PER_CALL
+from koord.core.maintenance.plugin import Maintenances
 from koord.core.model.gang_history import Happened, find_eviction
 from koord.core.model.gangs import GangKey
 from koord.core.model.plan import Unit
@@ -276,6 +277,7 @@ class QueueLooks:
             for unit in units
         }
         usable = {name for name, row in self.state.table.live_rows() if self._is_usable(row)}
+        usable -= self.state.plugin(Maintenances).find_out_of_service(self.clock())
         for at, unit in enumerate(units):
             standing = standings.get(unit.key)
             if standing is None:

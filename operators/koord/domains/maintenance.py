@@ -7,7 +7,7 @@ from koord.core.maintenance.plugin import Maintenances
 from koord.domains.planning import Planning
 from koord.kube.errors import Forbidden, NotFound
 from koord.kube.kind import of_model, of_plugin
-from koord.kube.translate.maintenance import EndReader, MaintenanceTranslator
+from koord.kube.translate.maintenance import MaintenanceTranslator
 
 MAINTENANCES: Final = of_model(
     NodeMaintenance,
@@ -19,6 +19,4 @@ MAINTENANCES: Final = of_model(
     absent_on=(NotFound, Forbidden),
 )
 
-PLANNING: Final = Planning(
-    kinds=(MAINTENANCES,), make_plugins=lambda _: (Maintenances(),), pod_reader=EndReader()
-)
+PLANNING: Final = Planning(kinds=(MAINTENANCES,), make_plugins=lambda _: (Maintenances(),))

@@ -1,11 +1,11 @@
 """Keeps pods off nodes that go out of service before the pods would end.
 
-A pod that says when it ends (``activeDeadlineSeconds``) may use a node until then. Others are kept
-off from a lead time before the start. Pods that run already stay: nothing is evicted here. What
+A pod with a time limit may use a node until then, as queues know limits. Others are kept off from a
+lead time before the start. Pods that run already stay: nothing is evicted here. What
 pods say of their end they can only lie about to their own cost.
 """
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, cast
 
@@ -20,6 +20,7 @@ from koord.core.model.nodes import Node
 from koord.core.model.pods import Pod, PodShape
 from koord.core.model.selectors import LabelSelector, is_selected
 from koord.core.model.text import format_time
+from koord.core.queue.plugin import Queues
 
 NAME: Final = "maintenance"
 MAINTENANCE: Final = Cause(
@@ -91,6 +92,11 @@ class Maintenances(Plugin):
         nodes = self._nodes.values()
         return [node.name for node in nodes if window.covers(node.name, node.labels)]
 
+    def find_out_of_service(self, now: float) -> set[str]:
+        """Return the nodes that are in a window by now."""
+        begun = (window for window in self.windows.values() if window.start <= now < window.end)
+        return {node for window in begun for node in self.nodes_of(window)}
+
     @override
     def upsert_node(self, row: int, node: Node) -> None:
         self._nodes[row] = node
@@ -135,7 +141,8 @@ class Maintenances(Plugin):
             for window in self.windows.values()
             if cycle.now < window.end and rows.get(window.name, np.empty(0)).size
         ]
-        return MaintenanceSession(cycle, windows) if windows else None
+        limits = self.view.plugin(Queues).limits
+        return MaintenanceSession(cycle, windows, limits.lasts) if windows else None
 
 
 class MaintenanceSession(Session):
@@ -144,15 +151,18 @@ class MaintenanceSession(Session):
     name = NAME
     reach = FilterReach.ROW
 
-    def __init__(self, cycle: Cycle, windows: Iterable[tuple[MaintenanceWindow, Ints]]) -> None:
-        self._cycle = cycle
+    def __init__(
+        self,
+        cycle: Cycle,
+        windows: Iterable[tuple[MaintenanceWindow, Ints]],
+        lasts: Callable[[Pod], int | None],
+    ) -> None:
+        self._cycle, self._lasts = cycle, lasts
         self._windows = {window.name: (window, rows) for window, rows in windows}
 
     @override
     def ask(self, pod: Pod, shape: PodShape) -> Hashable | None:
-        seconds = next((value for name, value in pod.extensions if name == NAME), None)
-        lasts = float(seconds) if isinstance(seconds, int) else None
-        now = self._cycle.now
+        lasts, now = self._lasts(pod), self._cycle.now
         names = tuple(
             name for name, (window, _) in self._windows.items() if window.keeps_off(now, lasts)
         )

@@ -34,10 +34,12 @@ class RunLimits:
         queue_of: Callable[[Pod], str],
         settings_of: Callable[[str], QueueSettings],
         estimate: Callable[[Sequence[Pod]], Estimate | None],
+        end_of_owner: Callable[[Pod], int | None],
     ) -> None:
         self._view, self._queue_of, self._settings_of = view, queue_of, settings_of
         self._estimate = estimate
         self._earlier: EarlierRuns | None = None
+        self._end_of_owner = end_of_owner
 
     def terms_of(self, pod: Pod) -> RunTerms:
         """Return what the gang of a pod says of its run."""
@@ -48,20 +50,24 @@ class RunLimits:
         """Return after how many seconds a pod is to be ended if it starts now; None: never."""
         return self._left_of(pod, self.terms_of(pod), self._settings_of(self._queue_of(pod)))
 
+    def lasts(self, pod: Pod) -> int | None:
+        """Return after how many seconds a pod has been ended if it starts now; None: unknown."""
+        return self._lasts(pod, self.terms_of(pod), self._settings_of(self._queue_of(pod)))
+
     def run_time_of(self, unit: Unit) -> RunTime:
         """Return how long a waiting unit runs if it starts now."""
         settings = self._settings_of(self._queue_of(unit.pods[0]))
         pods = [(pod, demand.run) for demand in unit.demands for pod in demand.pods]
         estimate = self._estimate(unit.pods)
         return run_time_of(
-            pods, settings, lambda pod, gang: self._left_of(pod, gang, settings), estimate
+            pods, settings, lambda pod, gang: self._lasts(pod, gang, settings), estimate
         )
 
     def run_time_of_running(self, pods: Sequence[Pod]) -> RunTime:
         """Return how long a unit runs of which these are the pods on nodes."""
         settings = self._settings_of(self._queue_of(pods[0]))
         terms = [(pod, self.terms_of(pod)) for pod in pods]
-        return run_time_of_running(terms, settings, self._estimate(pods))
+        return run_time_of_running(terms, settings, self._estimate(pods), self._end_of_owner)
 
     def run_time_of_placed(self, pod: Pod) -> RunTime:
         """Return how long a pod on a node runs.
@@ -74,7 +80,7 @@ class RunLimits:
         return run_time_of(
             [(pod, terms)],
             settings,
-            lambda each, gang: self._left_of(each, gang, settings),
+            lambda each, gang: self._lasts(each, gang, settings),
             self._estimate((pod,)),
         )
 
@@ -100,6 +106,11 @@ class RunLimits:
                 if left is not None and left <= 0:
                     return TimeLimitReached(pod.key, limit)
         return None
+
+    def _lasts(self, pod: Pod, gang: RunTerms, settings: QueueSettings) -> int | None:
+        end = self._end_of_owner(pod)
+        of_owner = None if end is None else max(end - int(self._view.now), 0)
+        return smallest(self._left_of(pod, gang, settings), of_owner)
 
     def _left_of(self, pod: Pod, gang: RunTerms, settings: QueueSettings) -> int | None:
         of_pod, of_run = limits_of(pod, gang, settings)

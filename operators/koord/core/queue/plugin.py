@@ -71,6 +71,8 @@ class Queues(Plugin):
         self._vain_holds = VainHolds(self._find_rest)
         self._began: float | None = None
         """When it was decided first."""
+        self.end_of_owner: Callable[[Pod], int | None] = lambda _: None
+        """Returns when Kubernetes ends what a pod belongs to; whoever knows it sets it."""
 
     @override
     def attach(self, view: StateView) -> None:
@@ -79,7 +81,9 @@ class Queues(Plugin):
         catalog = self._quotas.cache.catalog
         self._settings = SettingsOfQueues(catalog, self._options.values, is_compat=self._is_compat)
         self._due = DueTurns(view, lambda unit: self.settings_of(self.queue_of_unit(unit)))
-        self.limits = RunLimits(view, self.queue_of, self.settings_of, self._estimate)
+        self.limits = RunLimits(
+            view, self.queue_of, self.settings_of, self._estimate, self._find_owner_end
+        )
         self._runs = KnownRuns(view, self.limits, self._known_beside)
 
     @property
@@ -150,6 +154,9 @@ class Queues(Plugin):
         record = None if spec is None else spec.queue_record
         return record if isinstance(record, QueueRecord) else None
 
+    def _find_owner_end(self, pod: Pod) -> int | None:
+        return self.end_of_owner(pod)
+
     def _estimate(self, pods: Sequence[Pod]) -> Estimate | None:
         return None if self._memory is None or not pods else self._memory.estimate(pods)
 
@@ -158,7 +165,7 @@ class Queues(Plugin):
         spec = None if pod.gang is None else self.view.gangs.spec(pod.gang.key)
         terms = None if spec is None else spec.run
         earlier = None if self._memory is None else self._memory.known_by(pod)
-        return self._settings.edits, terms, earlier
+        return self._settings.edits, terms, earlier, self.end_of_owner(pod)
 
     def queue_of(self, pod: Pod) -> str:
         """Return the leaf quota that a pod charges."""

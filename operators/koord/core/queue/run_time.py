@@ -163,9 +163,19 @@ def run_time_of_running(
     pods: Sequence[tuple[Pod, RunTerms]],
     settings: QueueSettings,
     estimate: Estimate | None = None,
+    end_of_owner: Callable[[Pod], int | None] = lambda _: None,
 ) -> RunTime:
-    """Return what is known of pods that run: only what their kubelets enforce limits them."""
-    return run_time_of(pods, settings, lambda pod, _: hints_of(pod).deadline, estimate)
+    """Return what is known of pods that run: only what Kubernetes enforces limits them.
+
+    ``end_of_owner`` is when it ends what a pod belongs to.
+    """
+
+    def limit(pod: Pod, _: RunTerms) -> int | None:
+        end = end_of_owner(pod)
+        of_owner = None if end is None else max(end - int(pod.started), 0)
+        return smallest(hints_of(pod).deadline, of_owner)
+
+    return run_time_of(pods, settings, limit, estimate)
 
 
 def end_of(run_time: RunTime, start: int, now: int) -> End | None:

@@ -81,6 +81,8 @@ class QueuedJob:
     created: float = 0.0
     ended: int = 0
     """How many pods of it have ended."""
+    ends_at: int | None = None
+    """When Kubernetes ends it, in seconds since the epoch; None: never, or it has not begun."""
     recorded: tuple[tuple[str, str], ...] = ()
     held: HeldRoom | None = None
     failures: VainStarts | None = None

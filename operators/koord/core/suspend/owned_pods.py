@@ -3,10 +3,11 @@
 Whoever may create pods may name any object as their owner; those of other namespaces own none.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import TypeAlias
 
 from koord.core.model.pods import Pod
+from koord.core.suspend.model import QueuedJob
 
 _Owner: TypeAlias = tuple[str, str]
 """Namespace, uid."""
@@ -38,3 +39,10 @@ class OwnedPods:
 
     def of(self, namespace: str, owner: str) -> Collection[str]:
         return self._pods.get((namespace, owner), ())
+
+
+def find_end(pods: OwnedPods, jobs: Mapping[str, QueuedJob], pod: Pod) -> int | None:
+    """Return when Kubernetes ends the Job of a pod; None: never, or it is not known."""
+    namespace, uid = pods.owner_of(pod)
+    job = jobs.get(uid)
+    return None if job is None or job.namespace != namespace else job.ends_at

@@ -13,6 +13,7 @@ waits: what a tenant submits costs others nothing.
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from typing_extensions import override
@@ -24,13 +25,14 @@ from koord.core.model.gangs import GangMembership, GangMode, GangSource, GangSpe
 from koord.core.model.plan import Assignment, ObjectWrite, Plan
 from koord.core.model.pods import Handling, Pod
 from koord.core.model.reasons import Reason
+from koord.core.queue.plugin import Queues
 from koord.core.suspend.lines import Line, Lines
 from koord.core.suspend.model import (
     HOLD_SECONDS,
     QueuedJob,
     places_left,
 )
-from koord.core.suspend.owned_pods import OwnedPods
+from koord.core.suspend.owned_pods import OwnedPods, find_end
 from koord.core.suspend.probation import Probation
 from koord.core.suspend.reasons import (
     BehindJobs,
@@ -101,6 +103,11 @@ class JobAdmissions(Plugin):
         self._probation = Probation(self._is_held_in)
         self._has_news = False
         self._changed: set[str] = set()
+
+    @override
+    def attach(self, view: StateView) -> None:
+        super().attach(view)
+        view.plugin(Queues).end_of_owner = partial(find_end, self._pods, self.jobs)
 
     # --- what comes in ---------------------------------------------------------------------------
 

@@ -6,12 +6,14 @@ that it makes are told from its spec.
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final
 
 import msgspec
 from msgspec import Raw, Struct
 
 from koord.api.keys import operators
+from koord.api.run_terms import LONGEST_SECONDS
 from koord.caches import cached_by_text
 from koord.core.model.text import cut
 from koord.core.model.vain_starts import VainStarts
@@ -69,6 +71,7 @@ class _WireJobStatus(Struct, gc=False):
     conditions: list[WireCondition] | None = None
     succeeded: int = 0
     failed: int = 0
+    start_time: datetime | None = msgspec.field(name="startTime", default=None)
 
 
 class WireJob(Struct, gc=False):
@@ -100,6 +103,8 @@ class OwnerKind:
     """Whether it makes no more pods, or is for others to resume."""
     ended: Callable[[Any], int]
     """How many of its pods have ended."""
+    started_at: Callable[[Any], datetime | None]
+    """From when on its limit counts."""
 
 
 def _read_job_sets(job: WireJob) -> Iterable[tuple[Raw, int]]:
@@ -128,6 +133,7 @@ JOB: Final = OwnerKind(
     lambda job: bool(job.spec.suspend),
     _is_job_over,
     lambda job: job.status.succeeded + job.status.failed,
+    lambda job: job.status.start_time,
 )
 OWNERS: Final = (JOB,)
 _BY_TITLE: Final = {owner.title: owner for owner in OWNERS}
@@ -139,6 +145,14 @@ _any_decoder: Final = msgspec.json.Decoder(Any)
 def ref_of_job(job: QueuedJob) -> ObjectRef:
     owner = _BY_TITLE[job.kind]
     return ObjectRef(owner.api_version, owner.kind, owner.plural, job.name, job.uid, job.namespace)
+
+
+def _find_end(owner: OwnerKind, wire: Any) -> int | None:
+    """Return when an object that runs is ended by its own limit."""
+    limit, start = owner.limit_of(wire), owner.started_at(wire)
+    if limit is None or limit < 0 or start is None:
+        return None
+    return int(start.timestamp()) + min(limit, LONGEST_SECONDS)
 
 
 class JobTranslator:
@@ -190,6 +204,7 @@ class JobTranslator:
             generation=meta.generation,
             created=meta.creation_timestamp.timestamp() if meta.creation_timestamp else 0.0,
             ended=owner.ended(wire),
+            ends_at=None if is_suspended else _find_end(owner, wire),
             recorded=tuple((key, annotations[key]) for key in _RECORDED if key in annotations),
             held=held,
             failures=_read_failures(annotations.get(operators.ADMISSION_FAILURES, "")),

@@ -1,24 +1,20 @@
-"""NodeMaintenances from the wire to the core, and when pods end.
+"""NodeMaintenances from the wire to the core.
 
 Invalid windows keep nobody off.
 """
 
-from collections.abc import Hashable
 from typing import Final
 
 import msgspec
 from pydantic import TypeAdapter
-from typing_extensions import override
 
 from koord.api.nodemaintenance import DEFAULT_LEAD, NodeMaintenanceSpec
 from koord.api.parse import InvalidObject, parse_value
 from koord.api.quantity import parse_duration_seconds
-from koord.core.maintenance.plugin import NAME, MaintenanceWindow
-from koord.core.model.pods import PodShape
-from koord.kube.kind import PodReader
+from koord.core.maintenance.plugin import MaintenanceWindow
 from koord.kube.translate.node_affinity import translate_selector
 from koord.kube.translate.statuses import SeenStatuses
-from koord.kube.wire import WireCustomResource, WirePod
+from koord.kube.wire import WireCustomResource
 
 _adapter: Final = TypeAdapter(NodeMaintenanceSpec)
 
@@ -48,14 +44,3 @@ class MaintenanceTranslator(SeenStatuses):
             meta.uid,
             meta.generation,
         )
-
-
-class EndReader(PodReader):
-    """Reads how long a pod may run at most."""
-
-    name = NAME
-
-    @override
-    def read_pod(self, wire: WirePod, shape: PodShape) -> Hashable | None:
-        seconds = wire.spec.active_deadline_seconds
-        return seconds if seconds is not None and seconds > 0 else None
