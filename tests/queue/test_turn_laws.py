@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from koord.core.queue import usage
-from koord.core.queue.counted_room import CountedNode, CountedRoom, QuotaLimit
+from koord.core.queue.counted_room import CountedNode, CountedRoom, QuotaLimit, _combine
 from koord.core.queue.room import Run, UnitAsk
 from koord.core.queue.settings import Policy, QueueSettings
 from koord.core.queue.simulation import SimulatedQuota, Simulation, TraceUnit
@@ -186,6 +186,25 @@ def test_less_that_runs_never_makes_a_first_start_later(units: list[TraceUnit], 
     after = room.find_start(units[0].job, ())
     assert after is not None
     assert after.start <= before.start
+
+
+ROOMS = st.lists(
+    st.tuples(st.integers(4, 7), st.lists(st.integers(0, 7), min_size=1, max_size=3)),
+    min_size=1,
+    max_size=6,
+)
+
+
+@given(ROOMS, st.integers(1, 4))
+def test_nodes_for_one_pod_each_are_chosen_as_any_nodes(
+    rooms: list[tuple[int, list[int]]], pods: int
+) -> None:
+    nodes = [
+        (f"n{at}", room, [(90 - 30 * step, free) for step, free in enumerate(sorted(idle))])
+        for at, (room, idle) in enumerate(rooms)
+    ]
+    job, larger = UnitAsk("u", "q", pods, 4), ("z", 8, [(10**6, 8)])
+    assert list(_combine(job, nodes)) == list(_combine(job, [*nodes, larger]))[: len(nodes) >= pods]
 
 
 SPANS = st.lists(st.integers(0, 20_000), min_size=2, max_size=6).map(sorted)

@@ -8,6 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
+from operator import itemgetter
 from typing import Final
 
 from koord.core.queue.room import FOREVER, Places, Reserved, Run, UnitAsk
@@ -340,8 +341,15 @@ class CountedRoom:
 
         What is reserved for others in the meantime counts as free: nobody knows whether it is used.
         """
-        ends = {run.bound for run in self._on[name].values() if self.now < run.bound < start}
-        return [(start - at, self._free_at(at, "")[name]) for at in sorted({self.now, *ends})]
+        free, idle = self._free_now[name], Counter[int]()
+        for run in self._on[name].values():
+            if self.now < run.bound < start:
+                idle[run.bound] += run.places[name]
+        steps = [(start - self.now, free)]
+        for at in sorted(idle):
+            free += idle[at]
+            steps.append((start - at, free))
+        return steps
 
     def _choose_open(
         self, job: UnitAsk, nodes: Iterable[CountedNode], reserved: Sequence[Reserved], kept: Places
@@ -421,6 +429,10 @@ def _combine(
     job: UnitAsk, nodes: Sequence[tuple[str, int, Sequence[tuple[int, int]]]]
 ) -> Iterator[_Choice]:
     """Yield the best way to place all pods: idle room * time, nodes, room left, places."""
+    nodes = sorted(nodes, key=itemgetter(0))
+    if all(room < 2 * job.amount for _, room, _ in nodes):
+        yield from _choose_nodes(job, nodes)
+        return
     best: dict[int, _Choice] = {0: (0, 0, 0, ())}
     for name, room, idle in nodes:
         for before, (idling, count, left, places) in sorted(best.items(), reverse=True):
@@ -436,6 +448,19 @@ def _combine(
                     best[before + pods] = choice
     if job.pods in best:
         yield best[job.pods]
+
+
+def _choose_nodes(
+    job: UnitAsk, nodes: Sequence[tuple[str, int, Sequence[tuple[int, int]]]]
+) -> Iterator[_Choice]:
+    """Yield the same where each node holds one pod: the nodes can be judged one by one."""
+    costs = sorted(
+        (_idling(job.amount, idle), room - job.amount, name) for name, room, idle in nodes
+    )[: job.pods]
+    if len(costs) == job.pods:
+        places = tuple((name, job.amount) for name in sorted(name for _, _, name in costs))
+        idling, left = sum(cost[0] for cost in costs), sum(cost[1] for cost in costs)
+        yield idling, job.pods, left, places
 
 
 def _idling(amount: int, idle: Sequence[tuple[int, int]]) -> int:
