@@ -162,7 +162,7 @@ class World:
         cluster.state.refresh()
 
         def open_cycle() -> Cycle:
-            cycle = cluster.state.open_cycle(lambda: cluster.queue.pending(*units.values()))
+            cycle = cluster.state.open_cycle(lambda: cluster.queue.by_time(*units.values()))
             cycle.steps.most = MOST_PER_CALL
             cycle.steps.wasted = cluster.queue.wasted(self._now)
             cycles.append(cycle)

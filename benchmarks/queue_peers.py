@@ -10,11 +10,13 @@ from collections import defaultdict
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from koord.core.queue.order import OrderTerms, QueueQuota, Tournament, Waiting
+from koord.core.queue.order import OrderTerms, QueueQuota, Tournament, Waiting, lines_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
+
+    from koord.core.queue.settings import Across
 
 
 class ByPriority:
@@ -37,9 +39,14 @@ class ByPriority:
 class ByShareAfter(Tournament):
     """The share with the ask comes first, as in fair sharing of Kueue."""
 
-    def _rank_of_child(self, name: str, unit: Waiting) -> tuple[Any, ...]:
+    def __init__(
+        self, quotas: Iterable[QueueQuota], units: Iterable[Waiting], terms: OrderTerms
+    ) -> None:
+        super().__init__(quotas, lines_of(units, terms), terms)
+
+    def _rank_of_child(self, _: Across, name: str, unit: Waiting) -> tuple[Any, ...]:
         return (
-            self._is_over(name, unit),
+            self.is_over(name, unit),
             _share(self._quotas[name], self._used[name], unit),
             -unit.priority,
             unit.since,
@@ -94,17 +101,14 @@ class ByQueueShare(Tournament):
         quotas = list(quotas)
         deserved = {quota.name: quota.runtime for quota in quotas}
         used = {quota.name: quota.used for quota in quotas}
-        super().__init__(
-            quotas,
-            (
-                unit
-                for unit in units
-                if all(used[unit.queue].get(key, 0) < deserved[unit.queue][key] for key in unit.ask)
-            ),
-            terms,
+        within = (
+            unit
+            for unit in units
+            if all(used[unit.queue].get(key, 0) < deserved[unit.queue][key] for key in unit.ask)
         )
+        super().__init__(quotas, lines_of(within, terms), terms)
 
-    def _rank_of_child(self, name: str, unit: Waiting) -> tuple[Any, ...]:
+    def _rank_of_child(self, _: Across, name: str, unit: Waiting) -> tuple[Any, ...]:
         return (self._load(name), *_rank(unit))
 
 

@@ -35,7 +35,7 @@ from benchmarks.queue_trace import (
     shake,
 )
 from koord.core.queue.counted_room import CountedNode
-from koord.core.queue.order import Tournament
+from koord.core.queue.order import make_tournament
 from koord.core.queue.settings import Policy, QueueSettings
 from koord.core.queue.simulation import Simulation, TraceUnit
 from koord.core.queue.usage import Decay
@@ -60,7 +60,7 @@ class Contender:
 
     name: str
     settings: QueueSettings
-    make_offers: Callable[[], MakeOffers] = lambda: Tournament
+    make_offers: Callable[[], MakeOffers] = lambda: make_tournament
     knows_limits: bool = True
     decay: Decay | None = None
 

@@ -20,7 +20,14 @@ from koord.core.engine.scoring import Scoring
 from koord.core.engine.state import ClusterState
 from koord.core.model.nodes import Node
 from koord.core.queue.counted_room import CountedNode, CountedRoom, QuotaLimit
-from koord.core.queue.order import Aging, OrderTerms, QueueQuota, Tournament, Waiting
+from koord.core.queue.order import (
+    Aging,
+    OrderTerms,
+    QueueQuota,
+    Tournament,
+    Waiting,
+    make_tournament,
+)
 from koord.core.queue.plugin import QueueOptions
 from koord.core.queue.room import Run, UnitAsk
 from koord.core.queue.run_time import QueueHints
@@ -68,7 +75,7 @@ def ordering(units: int, leaves: int) -> Iterator[tuple[str, Callable[[], object
     terms = OrderTerms(units, lambda _: Aging(3600, 4), SimulatedShares(Decay(), 1))
 
     def make() -> Tournament:
-        return Tournament(quotas, waiting, terms)
+        return make_tournament(quotas, waiting, terms)
 
     yield "all lines, at the start of a round", make
     tournament = make()

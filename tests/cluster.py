@@ -181,7 +181,7 @@ class FakeCluster:
         """Plan units that were taken, and put those that are refused to sleep."""
         taken = {unit.key: unit for unit in units}
         cycle = open_cycle(
-            self.state, lambda: self.queue.pending(*taken.values()), is_deciding=True
+            self.state, lambda: self.queue.by_time(*taken.values()), is_deciding=True
         )
         outcome = plan_in(cycle, taken.values())
         self.state.note_plan(cycle, outcome)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 from tests.builders import make_node, make_pod, make_pod_group, make_quota
 from tests.cluster import FakeCluster
 
+from koord.core.model.run_terms import RunTerms
 from koord.core.model.topology_constraint import (
     NODE_LAYER,
     GatherStrategy,
@@ -30,7 +31,7 @@ GPU = "nvidia.com/gpu"
 BLOCK = TopologyConstraint((LayerConstraint("Block", GatherStrategy.MUST),))
 MINUTE = 6000
 NOW = 1_000_000_000
-_TIMES = {"protect_after", "short_limit", "max_hold", "hold_cool_down"}
+_TIMES = {"protect_after", "short_limit", "max_hold", "hold_cool_down", "age_step", "max_wait"}
 
 
 @dataclass
@@ -46,6 +47,7 @@ class Job:
     priority: int = 0
     quota: str = "team"
     gathers: TopologyConstraint | None = None
+    user: str = ""
 
     @property
     def count(self) -> int:
@@ -60,7 +62,8 @@ class Job:
 
     def pods(self) -> list[PodBuilder]:
         limit = self.minutes if self.limit is None else self.limit
-        hints = QueueHints(deadline=limit * MINUTE) if limit else QueueHints()
+        terms = RunTerms(user=self.user)
+        hints = QueueHints(deadline=limit * MINUTE if limit else None, terms=terms)
         pods = []
         for number in range(self.count):
             pod = make_pod(f"{self.name}-{number}").gpu(self.gpus).quota(self.quota)
@@ -135,11 +138,16 @@ def play_on(
     nodes: str, *, policy: str = "Backfill", blocks: dict[str, str] | None = None, **settings: Any
 ) -> Play:
     """Return a cluster of nodes with 8 GPUs; times in minutes."""
-    values: dict[str, Any] = {"policy": policy, "protect_after": 0, "max_hold": 10**9}
+    values: dict[str, Any] = {
+        "policy": policy,
+        "protect_after": 0,
+        "max_hold": 10**9,
+        "age_tiers": 0,
+    }
     values |= {
         name: value * MINUTE if name in _TIMES else value for name, value in settings.items()
     }
-    cluster = FakeCluster(queue=QueueOptions(values))
+    cluster = FakeCluster(queue=QueueOptions(values, are_users_stamped=True))
     for name in nodes:
         node = make_node(name).gpu(8)
         cluster.nodes(node.label("block", blocks[name]) if blocks else node)

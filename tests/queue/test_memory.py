@@ -140,7 +140,7 @@ def test_users_of_a_queue_take_turns() -> None:
     assert [unit.pods[0].name for unit in cluster.take(2100)] == ["b1", "e1", "b2", "a1", "a2"]
 
 
-def test_priorities_and_other_queues_keep_their_turns() -> None:
+def test_priorities_come_before_users_and_other_queues_are_no_users_of_it() -> None:
     cluster = make_queue(user_fairness="Decayed", policy="BestEffort")
     cluster.quotas(make_quota("plain", max={GPU: 99}))
     cluster.pods(ran("old", 1, 2000, user="ada"))
@@ -151,12 +151,12 @@ def test_priorities_and_other_queues_keep_their_turns() -> None:
     cluster.pods(replace(waiting("second", 3), extensions=bob))
     cluster.state.advance(2100)
     names = [unit.pods[0].name for unit in cluster.take(2100)]
-    assert names == ["urgent", "second", "between", "first"]
+    assert names == ["urgent", "between", "second", "first"]
 
 
-def test_without_fairness_nothing_is_sorted() -> None:
-    assert make_queue(max_running=3).state.sorter is None
-    cluster = make_queue(user_fairness="Decayed")
+def test_where_nobody_says_anything_of_queues_nothing_is_sorted() -> None:
+    assert make_cluster(1).state.sorter is None
+    cluster = make_queue(max_running=3)
     look(cluster, 1)
     assert cluster.state.sorter is not None
 

@@ -98,6 +98,8 @@ def other(name: str, **about: object) -> dict[str, Competitor]:
             "x",
         ),
         (after(ahead=other("x", queue="other")), USABLE, MoveCause.LOAD, "x"),
+        (after(ahead=other("x", queue="other", tier=1)), USABLE, MoveCause.AGE, "x"),
+        (after(ahead=other("x", tier=1), tier=1), USABLE, MoveCause.LOAD, "x"),
         (after(ahead=other("x", is_repair=True)), USABLE, MoveCause.REPAIR, "x"),
         (after(quota_edits=2), USABLE, MoveCause.QUOTA_CHANGED, "team"),
         (after(lost_place=(MoveCause.PREEMPTED, "x")), USABLE, MoveCause.PREEMPTED, "x"),

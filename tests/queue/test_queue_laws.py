@@ -14,7 +14,7 @@ from tests.queue.scenes import LONGEST, Scene, scenes
 
 from koord.core.queue import usage
 from koord.core.queue.counted_room import CountedNode, CountedRoom, QuotaLimit
-from koord.core.queue.order import Aging, OrderTerms, QueueQuota, Tournament, Waiting
+from koord.core.queue.order import Aging, OrderTerms, QueueQuota, Waiting, make_tournament
 from koord.core.queue.settings import Policy
 from koord.core.queue.simulation import SimulatedShares, Simulation
 
@@ -126,7 +126,7 @@ UNITS = st.lists(WAITING, min_size=3, max_size=6, unique_by=lambda unit: unit.ke
 def order_of(units: list[Waiting], quotas: list[QueueQuota] | None = None) -> list[str]:
     quota = QueueQuota("q", "", {"gpu": 0}, {"gpu": 8}, {"gpu": 32})
     terms = OrderTerms(9, lambda _: Aging(2, 4), SimulatedShares(None, 1))
-    tournament = Tournament(quotas or [quota], units, terms)
+    tournament = make_tournament(quotas or [quota], units, terms)
     return [unit.key for unit in tournament.turns(starts=True)]
 
 

@@ -78,7 +78,7 @@ def test_the_last_valid_settings_stay_over_a_restart() -> None:
         ('{"ageTiers": 10000000}', "ageTiers"),
         ('{"enforceDefault": "yes"}', "enforceDefault"),
         ('{"maxRuning": 1}', "maxRuning"),
-        ('{"maxRunning": 3, "ageStep": "6h"}', "ageStep"),
+        ('{"maxRunning": 3, "ageStep": "0s"}', "ageStep"),
         ('["Strict"]', ""),
         ("[" * 9999, ""),
     ],

@@ -203,7 +203,7 @@ class GroupQueue(Model):
     ahead: Int32 = 0
     """How many units before it compete with it, of all queues."""
     head_since: Time | None = None
-    """Since when it is the first that is refused."""
+    """Since when it is the first that is refused, of its queue or of its user there."""
     expected_start: Time | None = None
     """When it is expected to start, rounded up."""
     start_no_later_than: Time | None = None

@@ -78,6 +78,17 @@ class QueueSpec(Model):
     """For how long nothing is reserved for a unit after that."""
     prefer_wait: _Time | None = None
     """How long a unit that could preempt waits instead, if room becomes free by itself."""
+    across_quotas: Literal["Guarantee", "Priority", "Time"] | None = None
+    """What comes first among the quotas below one: what is guaranteed to them, priorities, or
+    priority and time alone."""
+    age_step: _TimeAboveZero | None = None
+    """After how long first units gain a tier."""
+    age_tiers: Annotated[int, Field(ge=0, le=100, strict=True)] | None = None
+    """How many tiers there are."""
+    max_wait: _Time | None = None
+    """After how long a unit waits with `maxWaitPriority`."""
+    max_wait_priority: Annotated[int, Field(ge=-(2**31), le=2**31 - 1, strict=True)] | None = None
+    """A priority that orders turns; it never gives the right to evict."""
 
 
 class RememberedRuns(Model):
@@ -111,19 +122,6 @@ class QueueMemoryStatus(Model):
     """Use by user, of those who have used most."""
     used_until: Int64 = 0
     """Until when that is counted, in seconds since the epoch."""
-
-
-class FullQueueSpec(QueueSpec):
-    """With the settings of which there are rules, and which the planner does not follow yet."""
-
-    age_step: _TimeAboveZero | None = None
-    """After how long first units gain a tier."""
-    age_tiers: Annotated[int, Field(ge=0, le=100, strict=True)] | None = None
-    """How many tiers there are."""
-    max_wait: _Time | None = None
-    """After how long a unit waits with `maxWaitPriority`."""
-    max_wait_priority: Annotated[int, Field(ge=-(2**31), le=2**31 - 1, strict=True)] | None = None
-    """A priority that orders turns; it never gives the right to evict."""
 
 
 TIMES: Final = frozenset(

@@ -251,10 +251,11 @@ class PlacementController:
 
         def make_snapshot() -> Cycle:
             cycle = self.state.open_cycle(
-                lambda: self.queue.pending(*units.values()), is_deciding=True
+                lambda: self.queue.by_time(*units.values()), is_deciding=True
             )
             cycle.steps.most = MOST_PER_CALL
             cycle.steps.wasted = self.queue.wasted(began)
+            cycle.steps.late = self.queue.yielding
             cycles.append(cycle)
             return cycle
 

@@ -170,16 +170,30 @@ class QueueLooks:
         if not self._promises:
             return
         pods = [self.state.pods.get(pod.uid, pod) for pod in unit.pods]
-        starter = self._make_competitor(unit, pods, self.state.open_ledger())
+        standing = self.standings.get(unit.key)
+        starter = self._make_competitor(unit, pods, self.state.open_ledger(), standing)
         for key, basis in self._promises.items():
             comes_first = starter.is_guaranteed and starter.queue != basis.queue
-            if comes_first or starter.is_repair or starter.priority > basis.priority:
+            comes_first |= starter.is_repair or starter.priority > basis.priority
+            if comes_first or starter.tier > basis.tier:
                 self._passed.setdefault(key, {})[starter.name] = starter
 
-    def _make_competitor(self, unit: Unit, pods: Sequence[Pod], ledger: Ledger) -> Competitor:
+    def _make_competitor(
+        self, unit: Unit, pods: Sequence[Pod], ledger: Ledger, standing: QueueStanding | None
+    ) -> Competitor:
         is_guaranteed = self.state.plugin(Quotas).is_within_guarantee(pods, ledger)
-        name = unit.group or unit.pods[0].title
-        return Competitor(name, self.queue_of(unit), unit.priority, unit.is_repair, is_guaranteed)
+        return Competitor(
+            unit.group or unit.pods[0].title,
+            self.queue_of(unit),
+            self._queues.priority_of(unit),
+            unit.is_repair,
+            is_guaranteed,
+            self._queues.tier_of(unit, None if standing is None else standing.head_since),
+        )
+
+    @property
+    def _queues(self) -> Queues:
+        return self.state.plugin(Queues)
 
     def queue_of(self, unit: Unit) -> str:
         return self.state.plugin(Queues).queue_of(unit.pods[0])
@@ -272,7 +286,10 @@ class QueueLooks:
         ledger = self.state.open_ledger()
         competitors = {
             unit.key: self._make_competitor(
-                unit, unit.pods if unit.key in standings else (), ledger
+                unit,
+                unit.pods if unit.key in standings else (),
+                ledger,
+                standings.get(unit.key),
             )
             for unit in units
         }
@@ -333,7 +350,8 @@ class QueueLooks:
             start=reservation.start if reservation is not None else None,
             latest=standing.latest_start if reservation is not None else None,
             queue=standing.queue,
-            priority=unit.priority,
+            priority=self._queues.priority_of(unit),
+            tier=self._queues.tier_of(unit, standing.head_since),
             nodes=frozenset(reservation.nodes) if reservation is not None else frozenset(),
             ends={other.name: (float(other.end), other.level) for other in standing.waits_for},
             ahead={other.name: other for other in ahead},

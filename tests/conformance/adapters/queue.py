@@ -11,19 +11,26 @@ from pydantic.alias_generators import to_snake
 from tests.conformance.compare import Exact, Ordered
 
 from koord.api.parse import InvalidObject, JsonAnnotation
-from koord.api.queue import FullQueueSpec, values_of
+from koord.api.queue import QueueSpec, values_of
 from koord.core.queue import usage
 from koord.core.queue.counted_room import CountedNode
-from koord.core.queue.order import Aging, OrderTerms, QueueQuota, Tournament, Waiting, count_ahead
+from koord.core.queue.order import (
+    Aging,
+    OrderTerms,
+    QueueQuota,
+    Waiting,
+    count_ahead,
+    make_tournament,
+)
 from koord.core.queue.room import FOREVER, Run, UnitAsk
-from koord.core.queue.settings import ALIASES, settle
+from koord.core.queue.settings import ALIASES, Across, settle
 from koord.core.queue.simulation import SimulatedQuota, Simulation, TraceUnit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 Fields = dict[str, Any]
-QUEUE: Final = JsonAnnotation("queue", TypeAdapter(FullQueueSpec))
+QUEUE: Final = JsonAnnotation("queue", TypeAdapter(QueueSpec))
 """All settings; the annotation has those that have an effect."""
 
 
@@ -72,9 +79,9 @@ def order_units(case: Fields) -> Fields:
         for unit in case["units"]
         if not unit.get("held")
     ]
-    is_guarantee_first = settings.get("acrossQuotas") != "Priority"
-    terms = OrderTerms(case["now"], lambda _: aging, Shares(case), is_guarantee_first)
-    tournament = Tournament(quotas, waiting, terms)
+    across = Across(settings.get("acrossQuotas", "Guarantee"))
+    terms = OrderTerms(case["now"], lambda _: aging, Shares(case), lambda _: across)
+    tournament = make_tournament(quotas, waiting, terms)
     order = list(tournament.turns(starts=case["each"] == "starts"))
     competes = competition(case)
     ahead = {
@@ -145,7 +152,7 @@ def settle_settings(case: Fields) -> Fields:
         alias = ALIASES.get(quotas[at].get("queuePolicy", "")) if case.get("compat") else None
         path.insert(0, ({"policy": alias} if alias else {}) | dict(valid))
         at = quotas[at].get("parent")
-    operators = values_of(FullQueueSpec.model_validate(case["operator"]))
+    operators = values_of(QueueSpec.model_validate(case["operator"]))
     settings = settle(operators, path, compat=case.get("compat", False))
     names = {name: to_snake(name) for name in FIELDS}
     return {
@@ -227,7 +234,7 @@ def apply(simulation: Simulation, events: list[Fields]) -> None:
                 simulation.set_quota(make_quota({**event, "name": event["quota"]}))
 
 
-FIELDS: Final = tuple(field.alias or name for name, field in FullQueueSpec.model_fields.items())
+FIELDS: Final = tuple(field.alias or name for name, field in QueueSpec.model_fields.items())
 ADAPTERS: Final = {
     "queue_order": order_units,
     "queue_schedule": play_schedule,

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from contextlib import closing
 from dataclasses import dataclass
 from enum import Enum, auto
+from itertools import islice
 
 from koord.core.engine.plugin import Plugin, QueueingHint
 from koord.core.engine.queueing_hints import QueueingHints
@@ -29,6 +30,8 @@ FIRST_PAUSE_SECONDS = 10.0
 LONGEST_PAUSE_SECONDS = 300.0
 """Between attempts of a unit that takes too long to plan."""
 MAX_POSTPONED = 4096
+MOST_TURNS = 1000
+"""So many of those that wait are told where they stand; the rest comes behind, by time."""
 COSTLY_PART = 4
 """Namespaces that take more than this part (one in n) of the steps of a cycle yield to others."""
 FORGIVEN_PER_SECOND = MOST_PER_UNIT // 300
@@ -86,7 +89,7 @@ class Queue:
         """Units that took too long to plan, and until when they are not tried again."""
         self._wasted: dict[str, tuple[int, float]] = {}
         """Namespace -> steps that such units of it have taken lately, and as of when."""
-        self._yielding: frozenset[str] = frozenset()
+        self.yielding: frozenset[str] = frozenset()
         """Namespaces whose units took most of the last cycle, which was not enough for all."""
         self._committing: Counter[str] = Counter()
         """Gang -> number of its units being committed; several if it joined another group."""
@@ -124,7 +127,9 @@ class Queue:
         """Remove and return due units in order: at least one, up to about ``most_pods`` pods."""
         taken: list[Unit] = []
         pods = 0
-        for unit in self._in_turn(sorted(self._ready.values(), key=self._turn_of)):
+        units = sorted(self._ready.values(), key=self._turn_of)
+        # Costly ones come after others as important until all can be decided again.
+        for unit in units if self.yielding else self._in_turn(units):
             if self._due_at(unit) > now:
                 continue
             if taken and pods + len(unit.pods) > most_pods:
@@ -277,17 +282,18 @@ class Queue:
         who has created pods after them.
         """
         least = sum(spent.values()) / COSTLY_PART
-        self._yielding = frozenset(name for name, steps in spent.items() if steps > least)
+        self.yielding = frozenset(name for name, steps in spent.items() if steps > least)
 
     def forgive(self, uids: Iterable[str]) -> None:
         """Clear the back-off of pods that were bound or deleted."""
         for uid in uids:
             self._penalties.pop(uid, None)
 
-    def _in_turn(self, units: list[Unit]) -> Iterator[Unit]:
+    def _in_turn(self, units: list[Unit], most: int | None = None) -> Iterator[Unit]:
         """Yield units in the order of the plugin that orders them; repairs come first in any case.
 
-        Each is yielded once, whatever the plugin does: none is lost.
+        After the first ``most`` the others come by priority and time. Each is yielded once,
+        whatever the plugin does: none is lost.
         """
         if self._sorter is None:
             yield from units
@@ -297,7 +303,7 @@ class Queue:
             if unit.is_repair:
                 yield left.pop(unit.key)
         with self._isolated.of("order"):
-            for unit in self._sorter.order(list(left.values())):
+            for unit in islice(self._sorter.order(list(left.values())), most):
                 if left.pop(unit.key, None) is not None:
                     yield unit
         yield from left.values()
@@ -305,7 +311,7 @@ class Queue:
     def _turn_of(self, unit: Unit) -> tuple[bool, int, bool, float, UnitKey]:
         """Return by what units are taken: in order, but costly ones after others as important."""
         is_repair, priority, since, key = _order_of(unit)
-        is_yielding = bool(self._yielding) and unit.pods[0].namespace in self._yielding
+        is_yielding = bool(self.yielding) and unit.pods[0].namespace in self.yielding
         return is_repair, priority, is_yielding, since, key
 
     def _due_at(self, unit: Unit) -> float:
@@ -383,11 +389,15 @@ class Queue:
             return WaitingForForeignGate(pod.key, pod.foreign_gates)
         return Ready((unit_of(pod),)) if pod.is_plannable else None
 
-    def pending(self, *taken: Unit) -> list[Unit]:
-        """Return all waiting units in order, including those taken for this cycle."""
+    def by_time(self, *taken: Unit) -> list[Unit]:
+        """Return all waiting units by priority and time, including those taken for this cycle."""
         blocked = (blocked_unit.unit for blocked_unit in self.blocked.values())
-        units = sorted((*self._ready.values(), *blocked, *taken), key=_order_of)
-        return units if self._sorter is None else list(self._in_turn(units))
+        return sorted((*self._ready.values(), *blocked, *taken), key=_order_of)
+
+    def pending(self, *taken: Unit) -> list[Unit]:
+        """Return all waiting units in the order of their turns, for people."""
+        units = self.by_time(*taken)
+        return units if self._sorter is None else list(self._in_turn(units, MOST_TURNS))
 
     def _wake_by_domains(self, state: ClusterState) -> None:
         """Requeue units that were refused by a domain, by the hints of that domain."""
@@ -401,7 +411,7 @@ class Queue:
                 self._wake_by_hint(plugin, refused.get(plugin.name, ()))
 
     def _wake_by_hint(self, plugin: Plugin, keys: Sequence[UnitKey]) -> None:
-        hint = plugin.queueing_hint(self.pending)
+        hint = plugin.queueing_hint(self.by_time)
         if hint is None:
             self._ready |= {key: self.blocked.pop(key).unit for key in keys}
             return

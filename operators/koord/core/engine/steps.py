@@ -10,7 +10,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
 PER_UNIT: Final = 100_000_000
 """Steps that any unit may take: more than any that was recorded."""
@@ -40,7 +40,7 @@ class TooManySteps(Exception):  # noqa: N818 - says what is wrong
 class Steps:
     """The steps of one cycle."""
 
-    __slots__ = ("limit", "most", "spent", "taken", "units", "wasted")
+    __slots__ = ("late", "limit", "most", "spent", "taken", "units", "wasted")
 
     def __init__(self) -> None:
         self.taken = 0
@@ -50,6 +50,8 @@ class Steps:
         """Namespace -> steps that deciding its units has taken."""
         self.wasted: Mapping[str, int] = {}
         """Namespace -> steps by which the budget of each of its units is less."""
+        self.late: Collection[str] = ()
+        """Namespaces whose units come after others as important."""
         self.most = float("inf")
         """Number of steps after which no further unit is begun."""
         self.limit = float("inf")

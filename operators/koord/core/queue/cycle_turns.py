@@ -7,8 +7,7 @@ changes is on the undo log of the cycle: whoever plans and rolls back has change
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field, replace
-from heapq import nsmallest
+from dataclasses import replace
 from typing import Protocol
 
 from koord.core.engine.cycle import Cycle, Place
@@ -16,6 +15,7 @@ from koord.core.model.gangs import QueueMemory
 from koord.core.model.plan import Placement, Unit, UnitKey, Unplaced
 from koord.core.model.reasons import Reason
 from koord.core.model.run_terms import BackfillConsent
+from koord.core.queue.blocked_heads import BlockedHeads, PriorityLine
 from koord.core.queue.ends import EndingPod, Ends
 from koord.core.queue.order import Waiting
 from koord.core.queue.planned_room import PlannedRoom, TryPlan
@@ -24,13 +24,14 @@ from koord.core.queue.reasons import BehindHead, WouldDelay
 from koord.core.queue.reserved_limits import PlannedStart, ReservedMoment
 from koord.core.queue.room import FOREVER, Reserved, UnitAsk
 from koord.core.queue.run_time import Knowledge, RunTime
-from koord.core.queue.settings import QueueSettings
+from koord.core.queue.unit_order import QueueUsers, UnitOrder
+from koord.core.queue.usage import Ledger
 from koord.core.quota.reasons import QuotaExceeded
 from koord.core.quota.session import QuotaKind, QuotaSession
 from koord.isolation import Isolation
 
 
-class QueueKnowledge(Protocol):
+class QueueKnowledge(QueueUsers, Protocol):
     """What a round has to know of queues."""
 
     def queue_of_unit(self, unit: Unit) -> str:
@@ -45,42 +46,8 @@ class QueueKnowledge(Protocol):
     def path_of(self, queue: str) -> Collection[str]:
         """Return a queue and all quotas above."""
 
-    def settings_of(self, queue: str) -> QueueSettings:
-        """Return what is in effect for a queue."""
-
     def run_time_of(self, unit: Unit) -> RunTime:
         """Return how long a waiting unit runs."""
-
-
-@dataclass(slots=True)
-class BlockedHeads:
-    """What lasts from cycle to cycle: who is blocked, and what is reserved for whom."""
-
-    blocked: dict[UnitKey, Unit] = field(default_factory=dict)
-    """Units that were refused for want of room, or behind others."""
-    protections: dict[UnitKey, HeadProtection] = field(default_factory=dict)
-    idle: tuple[UnitKey, ...] = ()
-    """Units of which reserved room is idle and was refused to others."""
-    at: float = 0.0
-    """As of when."""
-    firsts: list[Unit] | None = None
-    """Of ``blocked`` those that matter to others, in order; None: to be found."""
-
-    def drop(self, units: Iterable[UnitKey]) -> None:
-        """Forget units that wait no longer."""
-        for key in units:
-            self.firsts = None
-            self.blocked.pop(key, None)
-            self.protections.pop(key, None)
-
-    def place_of(self, key: UnitKey) -> int | None:
-        """Return the place of a unit among those whose reserved room has refused others."""
-        protection = self.protections.get(key)
-        return protection.refused_at if protection and protection.reserved else None
-
-    def copy(self) -> "BlockedHeads":
-        protections = {key: copy(protection) for key, protection in self.protections.items()}
-        return BlockedHeads(dict(self.blocked), protections, self.idle, self.at, self.firsts)
 
 
 class CycleTurns:
@@ -96,6 +63,8 @@ class CycleTurns:
     ) -> None:
         self._cycle, self._queues, self.room, self._ends = cycle, queues, room, ends
         self.heads = heads.copy()
+        quotas = cycle.find_session(QuotaSession)
+        self.order = UnitOrder(queues, quotas, self.heads, cycle.now, cycle.steps.late)
         self._jobs: dict[UnitKey, UnitAsk] = {}
         self._waiting: dict[UnitKey, Waiting] = {}
         self.round = RoundOfTurns(
@@ -116,43 +85,53 @@ class CycleTurns:
         self.room.try_plan = try_plan
         for key in self.heads.protections:
             self.job_of(self.heads.blocked[key])
-        tried = {unit.key for unit in units}
-        waiting = self._find_heads(tried) if self._cycle.is_deciding else []
-        for unit in units:
-            while waiting and self._rank(waiting[0]) < self._rank(unit):
-                self._pass_over(waiting.pop(0))
-            self._begin(unit)
-            yield unit
+        heads = self._find_heads({unit.key for unit in units}) if self._cycle.is_deciding else []
+        if heads or len(units) > 1:
+            yield from self._take_turns(units, {head.key: head for head in heads})
+        else:
+            for unit in units:
+                self._begin(unit)
+                yield unit
         self.room.set_limits((), self.room.now, self.room.now)
+
+    def _take_turns(self, units: Sequence[Unit], heads: Mapping[UnitKey, Unit]) -> Iterator[Unit]:
+        """Yield units; each that starts counts for its users and quotas before the next turn."""
+        turns = self.order.contest([*units, *heads.values()])
+        while (offered := turns.offer()) is not None:
+            if offered.key in heads:
+                self._pass_over(heads[offered.key])
+            else:
+                before = len(self.room.started.placed)
+                unit = self.order.unit_of(offered)
+                self._begin(unit)
+                yield unit
+                if len(self.room.started.placed) > before:
+                    self.order.terms.shares.note_start(offered)
+            turns.take(starts=False)
 
     def _find_heads(self, tried: set[UnitKey]) -> list[Unit]:
         """Return those that wait, are not tried, and matter: the first of each queue."""
         if self.heads.firsts is None:
-            self.heads.firsts = self._find_firsts()
+            self._look_through()
         return [
             unit
-            for unit in self.heads.firsts
+            for unit in self.heads.firsts or ()
             if unit.key not in tried and unit.key not in self._visited
         ]
 
-    def _find_firsts(self) -> list[Unit]:
-        by_queue: dict[str, list[Unit]] = {}
-        for unit in self.heads.blocked.values():
-            by_queue.setdefault(self._queues.queue_of_unit(unit), []).append(unit)
-        firsts: dict[UnitKey, Unit] = {}
-        for queue, blocked in by_queue.items():
-            depth = self._queues.settings_of(queue).reserve_depth
-            for unit in nsmallest(depth, blocked, key=self._rank):
-                firsts[unit.key] = unit
-        for key in self.heads.protections:
-            firsts[key] = self.heads.blocked[key]
-        return sorted(firsts.values(), key=self._rank)
+    def _look_through(self) -> None:
+        """Find who is the first by now, of its queue and of its user."""
+        queues = self._queues
+        self.heads.note_lines(self._line_of, self.room.now)
+        self.heads.find_firsts(
+            queues.queue_of_unit,
+            lambda queue: queues.settings_of(queue).reserve_depth,
+            self.order.rank,
+        )
 
-    def _rank(self, unit: Unit) -> tuple[bool, int, float, float, UnitKey]:
-        protection = self.heads.protections.get(unit.key)
-        place = FOREVER if protection is None else protection.refused_at
-        is_later = FOREVER if place is None else place
-        return (not unit.is_repair, -unit.priority, is_later, unit.since, unit.key)
+    def _line_of(self, unit: Unit) -> PriorityLine:
+        pod = unit.pods[0]
+        return self._queues.queue_of(pod), self._queues.user_of(pod), unit.priority
 
     def _pass_over(self, unit: Unit) -> None:
         job = self.job_of(unit)
@@ -177,13 +156,12 @@ class CycleTurns:
 
     def _ask_about(self, unit: Unit) -> None:
         """Plan a unit beside what is reserved for those before it, as of the last decisions."""
-        rank = self._rank(unit)
         before = [
             reserved
             for key in self.heads.protections
             if key != unit.key
             and (reserved := self._reserved_of(key)) is not None
-            and self._rank(self.heads.blocked[key]) < rank
+            and self.order.is_before(self.heads.blocked[key], unit)
         ]
         if before or self.room.limits is not None:
             end = self.job_of(unit).end_from(self.room.now)
@@ -342,6 +320,7 @@ class CycleTurns:
             return None
         # Whatever a status says: no unit was first before it was there.
         since = min(max(memory.head_since, int(unit.since)), self.room.now)
+        self.heads.line_heads.setdefault(unit.key, since)
         self.heads.protections[unit.key] = HeadProtection(since, idle_time=memory.idle_seconds)
         reserved = memory.reserved_since
         return None if reserved is None else min(max(reserved, since), self.room.now)
@@ -370,7 +349,30 @@ class CycleTurns:
             for key in idle
             if (reserved := self._reserved_of(key)) is not None and self.room.ready(reserved)
         )
+        if self.heads.firsts is None:
+            self._look_through()
+        self.heads.used_at_start = self._count_used_at_start()
         return self.heads
+
+    def _count_used_at_start(self) -> dict[UnitKey, dict[str, Ledger]]:
+        """Return what the quotas of those that others gave way to use when these start."""
+        quotas = self._cycle.find_session(QuotaSession)
+        used: dict[UnitKey, dict[str, Ledger]] = {}
+        for key in self.heads.protections if quotas is not None else ():
+            reserved, unit = self._reserved_of(key), self.heads.blocked.get(key)
+            if quotas is None or unit is None or reserved is None or reserved.is_open:
+                continue
+            if self.heads.place_of(key) is None:
+                continue
+            path = self._queues.path_of(self._queues.queue_of_unit(unit))
+            mark = self._cycle.checkpoint()
+            quotas.count_all(self._count_ended(self.room.now, reserved.start, quotas), -1)
+            accounts = [quotas.ledger.find(name) for name in path]
+            used[key] = {
+                account.spec.name: dict(account.used) for account in accounts if account is not None
+            }
+            self._cycle.rollback(mark)
+        return used
 
     # --- values ----------------------------------------------------------------------------------
 

@@ -4,13 +4,14 @@ A refused unit waits for room; what keeps it away may also be reserved room that
 up, or a time that has come.
 """
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from koord.core.engine.state_view import StateView
 from koord.core.model.plan import Plan, Unit, UnitKey
+from koord.core.queue.blocked_heads import BlockedHeads
 from koord.core.queue.counts import waits
-from koord.core.queue.cycle_turns import BlockedHeads
+from koord.core.queue.order import Aging
 from koord.core.queue.reasons import BehindHead, WouldDelay
 from koord.core.queue.settings import QueueSettings
 
@@ -30,6 +31,9 @@ class DueTurns:
         self._has_moved = False
         """Whether nodes have more room than when room was reserved, or are gone."""
         self._again_at = 0.0
+        self._tiers: Mapping[UnitKey, int] = {}
+        """Unit -> when it has aged by another step."""
+        self._tier_at = float("inf")
         self._taken_at = 0.0
         self._now: set[UnitKey] = set()
         self._delayed: set[UnitKey] = set()
@@ -57,6 +61,15 @@ class DueTurns:
         is_changed = is_changed or any(pod.uid in changes.singles for pod in unit.pods)
         return is_changed and not waits(unit, self._view)
 
+    def note_heads(self, heads: BlockedHeads, now: float) -> None:
+        """Note when those that are first gain another tier: then they may be before others."""
+        self._tiers = dict(heads.next_tiers(self._aging_of, int(now)))
+        self._tier_at = min(self._tiers.values(), default=float("inf"))
+
+    def _aging_of(self, unit: Unit) -> Aging:
+        settings = self._settings_of_unit(unit)
+        return Aging(settings.age_step, settings.age_tiers)
+
     def note_plan(self, plan: Plan, *, has_changed: bool) -> None:
         """Note who was refused for reserved room; with ``has_changed`` that is other room now."""
         for refusal in plan.refusals:
@@ -75,12 +88,17 @@ class DueTurns:
         if self._has_moved and now >= self._again_at:
             due |= heads.protections.keys()
             self._has_moved, self._again_at = False, now + PLAN_AGAIN_SECONDS
+        if now >= self._tier_at:
+            due |= {key for key, at in self._tiers.items() if at <= now}
+            self.note_heads(heads, now)
         self._now, self._taken_at = set(), now
         return due
 
     def next(self, heads: BlockedHeads) -> float | None:
         """Return when :meth:`take` returns some."""
         times = [at for _, at in self._times(heads)]
+        if self._tiers:
+            times.append(self._tier_at)
         if self._now:
             times.append(self._view.now)
         if self._has_moved:

@@ -6,7 +6,7 @@ Knows quotas by name, parent and what they say of queues; neither units nor turn
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
-from koord.core.queue.settings import QueueSettings, settle
+from koord.core.queue.settings import ORDERING, QueueSettings, settle
 from koord.core.quota.catalog import QuotaCatalog
 from koord.core.quota.model import QuotaSpec
 
@@ -65,5 +65,7 @@ class SettingsOfQueues:
         levels = [self._default, self._tried, *(spec.queue for spec in specs)]
         self.is_limiting = any(levels)
         """Whether anybody says anything of queues."""
-        self.is_ordering = any(values.get("user_fairness", "None") != "None" for values in levels)
-        """Whether users of some queue take turns."""
+        self.is_ordering = self.is_limiting and (
+            not self._is_compat or any(ORDERING & values.keys() for values in levels)
+        )
+        """Whether turns may be others than by priority and time."""

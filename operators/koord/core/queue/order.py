@@ -11,10 +11,12 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import partial
 from heapq import heapify, heappop, heappush
 from typing import Any, Final, Protocol, TypeAlias
 
-from koord.core.queue.usage import Ledger
+from koord.core.queue.settings import Across
+from koord.core.queue.usage import Ledger, add
 
 ROOT: Final = ""
 """The parent of quotas without one."""
@@ -32,7 +34,7 @@ class Waiting:
     """The leaf quota that its pods charge."""
     user: str
     priority: int
-    since: int
+    since: float
     """When it became complete, in seconds; a preempted unit keeps it."""
     ask: Ledger
     head_since: int | None = None
@@ -43,11 +45,16 @@ class Waiting:
     """Quota -> use at the start that is reserved for it, of which its guarantee is judged."""
     is_repair: bool = False
     """Whether it completes a gang that has started."""
+    is_late: bool = False
+    """Whether it comes after others as important: those of its namespace took all the time."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueueQuota:
-    """What the order depends on of a quota."""
+    """What the order depends on of a quota.
+
+    ``used`` may change from outside: before an offer only that of the last winner and above it.
+    """
 
     name: str
     parent: str
@@ -65,9 +72,16 @@ class Aging:
 
     def tier_of(self, unit: Waiting, now: int) -> int:
         """Return the tier; only the first of a line ages, not all that its user submits."""
-        if unit.head_since is None:
-            return 0
-        return max(0, min(self.tiers, (now - unit.head_since) // self.step))
+        return 0 if unit.head_since is None else self.tier_at(unit.head_since, now)
+
+    def tier_at(self, since: int, now: int) -> int:
+        """Return the tier of a first unit."""
+        return max(0, min(self.tiers, (now - since) // self.step))
+
+    def next_step(self, since: int, now: int) -> int | None:
+        """Return when its tier is higher; None for never."""
+        tier = self.tier_at(since, now)
+        return since + (tier + 1) * self.step if tier < self.tiers else None
 
 
 class Shares(Protocol):
@@ -80,10 +94,11 @@ class Shares(Protocol):
         """Count a unit as started."""
 
 
-_Key: TypeAlias = tuple[Any, ...]
+Rank: TypeAlias = tuple[Any, ...]
+"""What is smaller comes first."""
 
 
-class _Contest(Protocol):
+class Contest(Protocol):
     """Somebody who has units to offer: a user of a queue, a queue, or a quota with children."""
 
     def offer(self) -> Waiting | None:
@@ -91,6 +106,10 @@ class _Contest(Protocol):
 
     def take(self) -> Waiting:
         """Remove and return it."""
+
+
+Lines: TypeAlias = Mapping[str, Mapping[str, Contest]]
+"""Queue -> user -> the units that wait."""
 
 
 @dataclass(slots=True)
@@ -111,14 +130,15 @@ class _Round:
     """Several who offer; keys change only for who has won, so each is in the heap once."""
 
     def __init__(
-        self, members: Mapping[str, _Contest], key_of: Callable[[str, Waiting], _Key]
+        self, members: Mapping[str, Contest], key_of: Callable[[str, Waiting], Rank]
     ) -> None:
         self._members, self._key_of = members, key_of
-        self._heap = [
-            (key_of(name, unit), name)
-            for name, member in members.items()
-            if (unit := member.offer()) is not None
+        offers = [
+            (name, unit) for name, member in members.items() if (unit := member.offer()) is not None
         ]
+        # Who is alone wins, whatever its key.
+        is_alone = len(offers) == 1
+        self._heap = [(() if is_alone else key_of(name, unit), name) for name, unit in offers]
         heapify(self._heap)
 
     def offer(self) -> Waiting | None:
@@ -130,37 +150,55 @@ class _Round:
         member = self._members[name]
         taken, following = member.take(), member.offer()
         if following is not None:
-            heappush(self._heap, (self._key_of(name, following), name))
+            key = self._key_of(name, following) if self._heap else ()
+            heappush(self._heap, (key, name))
         return taken
 
 
 @dataclass(frozen=True, slots=True)
 class OrderTerms:
-    """What orders turns beside the units themselves.
-
-    With ``guarantee_first`` what is guaranteed to a quota comes before the priorities of others:
-    priority classes are free for everybody to use.
-    """
+    """What orders turns beside the units themselves."""
 
     now: int
     aging: Callable[[str], Aging]
     """By queue."""
     shares: Shares
-    guarantee_first: bool = True
+    across: Callable[[str], Across] = lambda _: Across.GUARANTEE
+    """How those take turns that have the same parent."""
+
+    def rank(self, unit: Waiting) -> Rank:
+        """Return where a unit stands in its queue (Q7)."""
+        return rank_in_queue(
+            self.standing(unit),
+            self.shares.of(unit.queue, unit.user),
+            unit.since,
+            unit.key,
+            is_repair=unit.is_repair,
+        )
+
+    def standing(self, unit: Waiting) -> Rank:
+        """Return what counts of a unit in its queue and among others alike."""
+        tier = self.aging(unit.queue).tier_of(unit, self.now)
+        return standing_of(unit.priority, unit.protected, tier, is_late=unit.is_late)
+
+
+def rank_in_queue(
+    standing: Rank, share: Fraction, since: float, key: str, *, is_repair: bool
+) -> Rank:
+    return (not is_repair, *standing, share, since, key)
+
+
+def standing_of(priority: int, protected: int | None, tier: int, *, is_late: bool) -> Rank:
+    return (-priority, is_late, _LAST if protected is None else protected, -tier)
 
 
 class Tournament:
-    """The turns of one quota tree."""
+    """The turns of all that wait below one root."""
 
-    def __init__(
-        self, quotas: Iterable[QueueQuota], units: Iterable[Waiting], terms: OrderTerms
-    ) -> None:
+    def __init__(self, quotas: Iterable[QueueQuota], lines: Lines, terms: OrderTerms) -> None:
         self._quotas = {quota.name: quota for quota in quotas}
-        self._used = {name: dict(quota.used) for name, quota in self._quotas.items()}
+        self._used = {name: quota.used for name, quota in self._quotas.items()}
         self._terms = terms
-        lines: dict[str, dict[str, list[Waiting]]] = defaultdict(lambda: defaultdict(list))
-        for unit in units:
-            lines[unit.queue][unit.user].append(unit)
         self._children: dict[str, list[str]] = defaultdict(list)
         for quota in self._quotas.values():
             self._children[quota.parent].append(quota.name)
@@ -184,64 +222,42 @@ class Tournament:
         while self.offer() is not None:
             yield self.take(starts=starts)
 
-    def _make_round(self, name: str, lines: Mapping[str, Mapping[str, list[Waiting]]]) -> _Round:
+    def _make_round(self, name: str, lines: Lines) -> _Round:
+        children = {child: self._make_round(child, lines) for child in self._children[name]}
         if name in lines:
-            users = {
-                user: _Line(sorted(units, key=self._rank, reverse=True))
-                for user, units in lines[name].items()
-            }
-            return _Round(users, lambda _, unit: self._rank(unit))
-        return _Round(
-            {child: self._make_round(child, lines) for child in self._children[name]},
-            self._rank_of_child,
-        )
+            own = _Round(lines[name], lambda _, unit: self._terms.rank(unit))
+            if not children:
+                return own
+            children[name] = own  # units of a quota that has others below
+        return _Round(children, partial(self._rank_of_child, self._terms.across(name)))
 
     def _start(self, unit: Waiting) -> None:
         self._terms.shares.note_start(unit)
         for quota in self._path(unit.queue):
-            used = self._used[quota]
-            for key, amount in unit.ask.items():
-                used[key] = used.get(key, 0) + amount
+            self._used[quota] = add(self._used[quota], unit.ask)
 
     def _path(self, queue: str) -> Iterator[str]:
         while queue in self._quotas:
             yield queue
             queue = self._quotas[queue].parent
 
-    def _rank(self, unit: Waiting) -> _Key:
-        """Where a unit stands in its queue (Q7)."""
-        return (
-            not unit.is_repair,
-            -unit.priority,
-            _LAST if unit.protected is None else unit.protected,
-            -self._terms.aging(unit.queue).tier_of(unit, self._terms.now),
-            self._terms.shares.of(unit.queue, unit.user),
-            unit.since,
-            unit.key,
-        )
-
-    def _rank_of_child(self, name: str, unit: Waiting) -> _Key:
+    def _rank_of_child(self, across: Across, name: str, unit: Waiting) -> Rank:
         """Where a quota stands among its siblings by the unit that it offers (Q8)."""
-        guarantee = self._is_over(name, unit)
-        by_priority = (guarantee, -unit.priority)
-        return (
-            not unit.is_repair,
-            *(by_priority if self._terms.guarantee_first else reversed(by_priority)),
-            _LAST if unit.protected is None else unit.protected,
-            -self._terms.aging(unit.queue).tier_of(unit, self._terms.now),
-            self._load(name),
-            unit.since,
-            name,
-        )
+        standing = self._terms.standing(unit)
+        if across is Across.TIME:
+            return (not unit.is_repair, *standing, unit.since, unit.key)
+        by_priority = (-unit.priority,) if across is Across.PRIORITY else ()
+        over, load = self.is_over(name, unit), self._load(name)
+        return (not unit.is_repair, *by_priority, over, *standing, load, unit.since, name)
 
-    def _is_over(self, name: str, unit: Waiting) -> bool:
+    def is_over(self, name: str, unit: Waiting) -> bool:
         """Whether a quota would use more than is guaranteed to it."""
         used = unit.used_at_start.get(name, self._used[name])
-        guaranteed = self._quotas[name].min
+        guaranteed, runtime = self._quotas[name].min, self._quotas[name].runtime
         return any(
             used.get(key, 0) + amount > guaranteed.get(key, 0)
             for key, amount in unit.ask.items()
-            if amount
+            if amount and (key in guaranteed or key in runtime)
         )
 
     def _load(self, name: str) -> tuple[bool, Fraction]:
@@ -253,6 +269,27 @@ class Tournament:
             if used > 0 and (limit := runtime.get(key)) is not None
         ]
         return max(loads, default=_NO_LOAD)
+
+
+def lines_of(units: Iterable[Waiting], terms: OrderTerms) -> Lines:
+    """Return units, which are all known as values, by queue and user."""
+    lines: dict[str, dict[str, list[Waiting]]] = defaultdict(lambda: defaultdict(list))
+    for unit in units:
+        lines[unit.queue][unit.user].append(unit)
+    return {
+        queue: {
+            user: _Line(sorted(units, key=terms.rank, reverse=True))
+            for user, units in users.items()
+        }
+        for queue, users in lines.items()
+    }
+
+
+def make_tournament(
+    quotas: Iterable[QueueQuota], units: Iterable[Waiting], terms: OrderTerms
+) -> Tournament:
+    """Return the turns of units that are all known as values, in any order."""
+    return Tournament(quotas, lines_of(units, terms), terms)
 
 
 def count_ahead(

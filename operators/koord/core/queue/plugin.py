@@ -18,13 +18,15 @@ from koord.core.model.gangs import QueueMemory
 from koord.core.model.plan import Plan, Unit, UnitKey
 from koord.core.model.pods import Pod
 from koord.core.model.reasons import Reason
+from koord.core.queue.blocked_heads import BlockedHeads
 from koord.core.queue.counts import Line, StartedUnits, has_started, waits
-from koord.core.queue.cycle_turns import BlockedHeads, CycleTurns
+from koord.core.queue.cycle_turns import CycleTurns
 from koord.core.queue.due import DueTurns
 from koord.core.queue.ends import Ends, KnownRuns
 from koord.core.queue.inherited import SettingsOfQueues
 from koord.core.queue.limits import RunLimits
 from koord.core.queue.memory import QueueRecord, RunMemory
+from koord.core.queue.order import Aging
 from koord.core.queue.planned_room import PlannedRoom
 from koord.core.queue.reasons import NAME, NotItsTurn
 from koord.core.queue.reserved_limits import PlannedStart
@@ -39,7 +41,7 @@ from koord.core.queue.turns import (
     Turn,
     make_turns,
 )
-from koord.core.queue.user_order import UserOrder
+from koord.core.queue.unit_order import UnitOrder, priority_of
 from koord.core.queue.vain_holds import VainHolds
 from koord.core.quota.plugin import Quotas
 
@@ -127,20 +129,12 @@ class Queues(Plugin):
 
     @override
     def order(self, units: Sequence[Unit]) -> Iterable[Unit]:
-        """Let users of a queue take turns where their use counts."""
-        return UserOrder[Unit](
-            self._fair_queue_of,
-            lambda unit: self.user_of(unit.pods[0]),
-            self.user_share,
-            self._charge_of,
-            self._heads.place_of,
-        ).sort(units)
+        """Let quotas take turns, and users of a queue where their use counts."""
+        quotas = self._quotas.open_session(lambda: units)
+        return UnitOrder(self, quotas, self._heads, self.view.now).sort(units)
 
-    def _fair_queue_of(self, unit: Unit) -> str:
-        queue = self.queue_of_unit(unit) if unit.pods else ""
-        return queue if queue and self.settings_of(queue).user_fairness != "None" else ""
-
-    def _charge_of(self, queue: str, user: str, unit: Unit) -> Fraction:
+    def charge_of(self, queue: str, user: str, unit: Unit) -> Fraction:
+        """Return by how much the share of a user grows at once when a unit starts."""
         weight = self.settings_of(queue).user_weights.get(user, 1)
         return Fraction(0) if self._memory is None else self._memory.charge(unit.pods, weight)
 
@@ -215,6 +209,16 @@ class Queues(Plugin):
         pods = (pod for node in reserved.places for pod in self.view.pods_on(node))
         return not any(is_overdue(pod, self.view.now) for pod in pods)
 
+    def priority_of(self, unit: Unit) -> int:
+        """Return the priority that a unit has in turns by now; it gives no right to preempt."""
+        return priority_of(unit, self.settings_of(self.queue_of_unit(unit)), self.view.now)
+
+    def tier_of(self, unit: Unit, head_since: int | None) -> int:
+        """Return how far a unit has aged that is first since then."""
+        settings = self.settings_of(self.queue_of_unit(unit))
+        aging = Aging(settings.age_step, settings.age_tiers)
+        return 0 if head_since is None else aging.tier_at(head_since, int(self.view.now))
+
     def has_started(self, unit: Unit) -> bool:
         """Whether some of a unit runs already: it is completed, whatever turns there are."""
         return has_started(unit, self.view)
@@ -267,6 +271,7 @@ class Queues(Plugin):
         self._heads.at = session.now
         started = [placement.unit for placement in plan.placements]
         self._vain_holds.follow(before, self._heads, started)
+        self._due.note_heads(self._heads, session.now)
         self._due.note_plan(plan, has_changed=session.turns.has_changed)
 
     @override
@@ -279,13 +284,11 @@ class Queues(Plugin):
         return self._due.next(self._heads)
 
     def _find_head(self, unit: UnitKey) -> tuple[int | None, StartReservation | None]:
-        protection = self._heads.protections.get(unit)
-        if protection is None:
-            return None, None
-        reserved = protection.reserved
-        if not isinstance(reserved, PlannedStart):
-            return protection.first_since, None
-        return protection.first_since, StartReservation(
+        protection, since = self._heads.protections.get(unit), self._heads.head_since(unit)
+        reserved = None if protection is None else protection.reserved
+        if protection is None or not isinstance(reserved, PlannedStart):
+            return since, None
+        return since, StartReservation(
             OPEN if reserved.is_open else TIMED,
             reserved.start,
             protection.since,

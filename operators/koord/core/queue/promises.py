@@ -57,6 +57,8 @@ class MoveCause(StrEnum):
     """Another quota uses what is guaranteed to it."""
     LOAD = "Load"
     """An earlier turn of a quota that uses less of its share."""
+    AGE = "Age"
+    """A unit that has been the first of its user for longer, before this one was protected."""
     REPAIR = "Repair"
     """A gang that has started lost members, and takes room for them."""
     NODE = "Node"
@@ -95,6 +97,8 @@ class Competitor:
     is_repair: bool = False
     is_guaranteed: bool = False
     """Its quota stays within its guarantee."""
+    tier: int = 0
+    """How far it has aged as the first of its user."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +120,8 @@ class PromiseBasis:
     """Why it had to give up the place in which it had started, and for whom."""
     latest: int | None = None
     """The start as it is told."""
+    tier: int = 0
+    """How far it has aged itself."""
 
 
 def explain_move(
@@ -176,4 +182,7 @@ def _classify(new: list[Competitor], after: PromiseBasis) -> tuple[MoveCause, st
     )
     if guaranteed is not None:
         return MoveCause.GUARANTEE, guaranteed.name
+    older = max(new, key=lambda other: other.tier)
+    if older.tier > after.tier:
+        return MoveCause.AGE, older.name
     return MoveCause.LOAD, first.name

@@ -23,6 +23,17 @@ class Policy(StrEnum):
     """Those who do not delay a protected unit."""
 
 
+class Across(StrEnum):
+    """How quotas below one quota take turns."""
+
+    GUARANTEE = "Guarantee"
+    """What is guaranteed to a quota comes first: priority classes are free for all to use."""
+    PRIORITY = "Priority"
+    """Priorities come first, then what is guaranteed."""
+    TIME = "Time"
+    """By priority and time, whatever they use."""
+
+
 ALIASES: Final[Mapping[str, Policy]] = MappingProxyType(
     {"Priority": Policy.BEST_EFFORT, "Block": Policy.STRICT}
 )
@@ -49,6 +60,7 @@ class QueueSettings:
     user_weights: Mapping[str, int] = field(default_factory=dict)
     age_step: int = 6 * _HOUR
     age_tiers: int = 4
+    across_quotas: Across = Across.GUARANTEE
     max_wait: int | None = None
     max_wait_priority: int | None = None
     prefer_wait: int = 600
@@ -60,7 +72,12 @@ class QueueSettings:
 
 _NAMES: Final = frozenset(setting.name for setting in fields(QueueSettings))
 _OURS: Final = QueueSettings()
-_KOORDINATORS: Final = replace(_OURS, policy=Policy.BEST_EFFORT)
+_KOORDINATORS: Final = replace(
+    _OURS, policy=Policy.BEST_EFFORT, across_quotas=Across.TIME, age_tiers=0
+)
+ORDERING: Final = frozenset({"user_fairness", "across_quotas", "age_tiers", "max_wait"})
+"""Settings by which turns are others than by priority and time."""
+_CHOICES: Final = {"policy": Policy, "across_quotas": Across}
 
 
 def settle(
@@ -74,6 +91,6 @@ def settle(
     for level in path:
         values |= level
     valid = {name: value for name, value in values.items() if name in _NAMES}
-    if "policy" in valid:
-        valid["policy"] = Policy(valid["policy"])
+    for name in valid.keys() & _CHOICES.keys():
+        valid[name] = _CHOICES[name](valid[name])
     return replace(_KOORDINATORS if compat else _OURS, **valid)

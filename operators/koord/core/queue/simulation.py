@@ -12,7 +12,14 @@ from heapq import heappop, heappush
 from typing import Final
 
 from koord.core.queue.counted_room import CountedNode, CountedRoom, QuotaLimit
-from koord.core.queue.order import Aging, Heads, OrderTerms, QueueQuota, Tournament, Waiting
+from koord.core.queue.order import (
+    Aging,
+    Heads,
+    OrderTerms,
+    QueueQuota,
+    Waiting,
+    make_tournament,
+)
 from koord.core.queue.protection import Offers, QueueTurns, TurnsOutcome
 from koord.core.queue.room import FOREVER, Run, UnitAsk
 from koord.core.queue.settings import QueueSettings
@@ -118,7 +125,7 @@ class Simulation:
     settings: Callable[[str], QueueSettings]
     least_gain: int = 60
     least_remainder: int = 3600
-    make_offers: MakeOffers = Tournament
+    make_offers: MakeOffers = make_tournament
     decay: Decay | None = None
     """How the use of users counts in their turns; None: it does not."""
     grace: int | None = None

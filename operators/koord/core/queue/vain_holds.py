@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection
 from typing import TypeAlias
 
 from koord.core.model.plan import Unit, UnitKey
-from koord.core.queue.cycle_turns import BlockedHeads
+from koord.core.queue.blocked_heads import BlockedHeads
 
 UserOfUnit: TypeAlias = Callable[[Unit], tuple[str, int]]
 """Returns the user of a unit, and for how long nothing is reserved after too long a hold."""

@@ -15,11 +15,12 @@ from koord.core.engine.plugin import Admission, Admitting, FilterReach
 from koord.core.model.plan import Unit, UnitKey, Unplaced
 from koord.core.model.pods import Allocation, Pod, PodShape
 from koord.core.model.reasons import InternalError, Reason
+from koord.core.model.units import Amounts
 from koord.core.quota.admission import find_blocking_reason, has_more_room, try_charge
 from koord.core.quota.cache import QuotaCache, is_used
 from koord.core.quota.ledger import Ledger
 from koord.core.quota.leftovers import Leftovers, PendingUnit, grant_leftovers
-from koord.core.quota.model import BUILT_IN, QuotaCharge, QuotaName, TreeId, add_up
+from koord.core.quota.model import BUILT_IN, NOTHING, QuotaCharge, QuotaName, TreeId, add_up
 from koord.core.quota.profile import restrict_terms
 from koord.core.quota.reasons import (
     PriorityNotAllowed,
@@ -138,6 +139,17 @@ class QuotaSession(Admitting):
 
     def _kind_of(self, pod: Pod) -> QuotaKind:
         return self._cache.quota_of(pod), self._cache.requests_of(pod), pod.is_non_preemptible
+
+    @property
+    def ledger(self) -> Ledger:
+        """What all quotas use and may use, with what was started here."""
+        return self._ledger
+
+    def ask_of(self, unit: Unit) -> Amounts:
+        """Return what a unit asks at least of the quota of its first pod."""
+        name = self._cache.quota_of(unit.pods[0])
+        charges = self._charges_of(_required(unit) or unit.pods)
+        return next((charge.request for charge in charges if charge.quota == name), NOTHING)
 
     def leftovers_given(self, placed: Collection[UnitKey]) -> dict[QuotaName, float]:
         """Return the quotas that were given leftovers for these units, and when."""

@@ -1,0 +1,150 @@
+"""Turns between quotas, users and ages in the planner: worked examples 9, 9b, 10, and more."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.builders import make_pod, make_quota
+from tests.cluster import make_cluster
+from tests.queue.planned import GPU, MINUTE, NOW, Job, Play, play_on
+
+from koord.core.model.gangs import QueueMemory
+from koord.core.queue.plugin import QueueOptions
+from koord.core.queue.usage import Decay
+from koord.core.queue.users import UseOfUsers
+
+
+def borrowed(**settings: Any) -> Play:
+    """Return three nodes that are lent: what is guaranteed is 16 to P and 8 to Q."""
+    play = play_on("abc", **settings)
+    play.cluster.quotas(
+        make_quota("team", max={GPU: 24}),
+        make_quota("p", min={GPU: 16}, max={GPU: 16}),
+        make_quota("q", min={GPU: 8}, max={GPU: 8}),
+    )
+    for node, end in {"a": 5, "b": 10, "c": 15}.items():
+        play.running(node.upper(), "1x8", node, end)
+    return play
+
+
+P_JOBS = [Job(f"p{at}", "1x4", 100, 0, quota="p") for at in (1, 2, 3, 4)]
+
+
+@pytest.mark.parametrize(
+    ("settings", "starts"),
+    [
+        ({}, "p1 5, p2 10, p3 10, p4 15, q1 5, q2 15"),
+        ({"across_quotas": "Time"}, "p1 5, p2 5, p3 10, p4 10, q1 15, q2 15"),
+    ],
+)
+def test_9_turns_between_quotas(settings: dict[str, Any], starts: str) -> None:
+    q_jobs = [Job(f"q{at}", "1x4", 100, 1, quota="q") for at in (1, 2)]
+    assert borrowed(protect_after=30, **settings).play(*P_JOBS, *q_jobs) == starts
+
+
+@pytest.mark.parametrize(
+    ("settings", "starts"),
+    [
+        ({}, "p1 5, p2 5, p3 15, p4 15, g 10"),
+        ({"across_quotas": "Time"}, "p1 5, p2 5, p3 10, p4 10, g 15"),
+    ],
+)
+def test_9b_a_gang_is_not_lost_among_small_ones(settings: dict[str, Any], starts: str) -> None:
+    assert borrowed(**settings).play(*P_JOBS, Job("g", "1x8", 100, 1, quota="q")) == starts
+
+
+@pytest.mark.parametrize(
+    ("fairness", "starts"),
+    [("Decayed", "v1 45, u1 35, w1 25"), ("None", "v1 25, u1 35, w1 45")],
+)
+def test_10_users_with_a_half_life(
+    fairness: str, starts: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decay = Decay(5 * MINUTE, 10 * MINUTE)
+    monkeypatch.setattr("koord.core.queue.memory.UseOfUsers", lambda: UseOfUsers(decay))
+    play = play_on("a", user_fairness=fairness)
+    play.play(Job("u0", "1x8", 15, 0, user="u"), Job("v0", "1x8", 10, 15, user="v"), until=16)
+    jobs = [Job(f"{user}1", "1x8", 10, at, user=user) for at, user in enumerate("vuw", 16)]
+    for job in jobs:
+        play.jobs[job.name] = job
+    for minute in range(16, 46):
+        play.step(minute)
+    assert ", ".join(f"{job.name} {play.starts.get(job.name)}" for job in jobs) == starts
+
+
+NEWCOMERS = [Job(f"n{at}", "1x8", 10, 100 + 10 * at, user=f"n{at}") for at in range(6)]
+
+
+@pytest.mark.parametrize(("tiers", "start"), [(0, 160), (4, 130)])
+def test_who_has_used_much_is_not_passed_by_newcomers_for_ever(tiers: int, start: int) -> None:
+    play = play_on("a", policy="BestEffort", user_fairness="Decayed", age_step=25, age_tiers=tiers)
+    made = play.play(
+        Job("h0", "1x8", 100, 0, user="h"), Job("h1", "1x8", 10, 99, user="h"), *NEWCOMERS
+    )
+    assert f"h1 {start}," in made
+
+
+@pytest.mark.parametrize(("settings", "start"), [({}, 160), ({"max_wait": 25}, 130)])
+def test_after_max_wait_a_unit_has_the_turns_of_another_priority(
+    settings: dict[str, Any], start: int
+) -> None:
+    play = play_on("a", policy="BestEffort", max_wait_priority=5, **settings)
+    urgent = [replace(job, priority=5) for job in NEWCOMERS]
+    made = play.play(Job("h0", "1x8", 100, 0), Job("h1", "1x8", 10, 99), *urgent)
+    assert f"h1 {start}," in made
+
+
+def test_age_outlives_a_restart() -> None:
+    """What a status says of the first of a user, a new process takes over."""
+    for minutes, first in ((30, "g"), (5, "n")):
+        play = play_on("a", policy="BestEffort", age_step=25, age_tiers=4)
+        gang = Job("g", "2x4", 10, -40, user="g")
+        newcomer = Job("n", "1x8", 10, -50, user="n")
+        memory = QueueMemory(NOW - minutes * MINUTE)
+        play.cluster.pod_groups(replace(gang.group().build(), queued=memory))
+        play.cluster.pods(*gang.pods(), *newcomer.pods())
+        play.jobs |= {"g": gang, "n": newcomer}
+        play.running("R", "1x8", "a", 2)
+        for minute in range(3):
+            play.step(minute)
+        assert list(play.starts) == [first]
+
+
+def test_costly_namespaces_come_after_others_whatever_their_quota_uses() -> None:
+    cluster = make_cluster(1, queue=QueueOptions({"max_running": 9}))
+    cluster.quotas(make_quota("p", max={GPU: 9}), make_quota("q", max={GPU: 9}))
+    cluster.pods(
+        make_pod("costly").quota("p").gpu(1).created(1),
+        make_pod("else/other").quota("q").gpu(1).created(2),
+        make_pod("runs").quota("q").gpu(1).running("n0"),
+    )
+    cluster.absorb()
+    assert [unit.pods[0].name for unit in cluster.queue.pending()] == ["costly", "other"]
+    cluster.queue.yield_to_others({"default": 9})
+    assert [unit.pods[0].name for unit in cluster.take(9)] == ["other", "costly"]
+
+
+@given(st.permutations(range(8)), st.lists(st.integers(0, 3), min_size=8, max_size=8))
+def test_each_unit_has_one_turn_in_whatever_order_they_came(
+    order: list[int], quotas: list[int]
+) -> None:
+    def turns_of(numbers: list[int]) -> list[str]:
+        cluster = make_cluster(2, queue=QueueOptions({"max_running": 99}))
+        cluster.quotas(
+            make_quota("top", is_parent=True, min={GPU: 4}, max={GPU: 16}),
+            make_quota("q0", parent="top", min={GPU: 2}, max={GPU: 9}),
+            make_quota("q1", parent="top", max={GPU: 9}),
+            make_quota("q2", min={GPU: 1}, max={GPU: 9}),
+        )
+        for at in numbers:
+            pod = make_pod(f"u{at}").gpu(1 + at % 3).priority(at % 2).created(at // 3)
+            cluster.pods(pod if quotas[at] == 3 else pod.quota(f"q{quotas[at]}"))
+        return [unit.pods[0].name for unit in cluster.absorb().pending()]
+
+    turns = turns_of(order)
+    assert sorted(turns) == [f"u{at}" for at in range(8)]
+    assert turns == turns_of(sorted(order))
