@@ -5,18 +5,16 @@ Not imported for ``--help``.
 
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from rich.console import RenderableType
 from rich.text import Text
 
-from koord.answers.encoding import encode
 from koord.answers.gaps import head_of
-from koord.answers.health import HealthFinding, Severity, find_sick
+from koord.answers.health import HealthFinding, Severity, encode_finding, find_sick
 from koord.cli.cluster import read_without_target, refuse_gaps
 from koord.cli.common import ExitCode, Output
 from koord.cli.output import make_table, print_in
-from koord.core.model.text import format_age, format_time
+from koord.core.model.text import format_age
 from koord.domains.placement import NODES
 
 
@@ -34,12 +32,6 @@ def show(kubeconfig: str, context: str, output: Output, *, as_exit_code: bool) -
     )
     if as_exit_code and any(finding.severity is Severity.ERROR for finding in findings):
         raise SystemExit(ExitCode.NOT_WELL)
-
-
-def encode_finding(finding: HealthFinding) -> dict[str, Any]:
-    document: dict[str, Any] = encode(finding)
-    document["since"] = format_time(finding.since) if finding.since else None
-    return document
 
 
 def make_parts(findings: Sequence[HealthFinding], now: float) -> Iterator[RenderableType]:

@@ -1,0 +1,213 @@
+"""The routes as a web application for one person, on her own machine.
+
+Who asks must know a key that ``koord page`` prints: as a bearer token, or as the cookie that it is
+traded for. Requests for other hosts are refused, so no page of others reaches it by a name of its
+own. Nothing is written, and no other origin is let in. Computes no answer.
+"""
+
+import hmac
+import json
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Any, Final
+
+import yaml
+from aiohttp import web
+
+from koord.answers.envelope import AnswerSource
+from koord.answers.gaps import head_of
+from koord.plain_text import escape
+from koord.see.openapi import make_document
+from koord.see.paging import ExpiredPage, InvalidQuery, make_page, parse_query
+from koord.see.routes import ROUTES, Ask, NothingThere, Route
+from koord.see.snapshots import Snapshot, Snapshots
+from koord.see.stream import Streams
+
+BASE: Final = "/apis/answers.operators.koordinator.sh/v1alpha1"
+MOST_BODY: Final = 256 * 1024
+MOST_WAITING: Final = 16
+"""Answers that are asked for and not begun."""
+PER_SECOND: Final = 20
+BURST: Final = 60
+LEAST_COMPRESSED: Final = 1024
+COOKIE: Final = "koord"
+_HEADERS: Final = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+        "connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; "
+        "require-trusted-types-for 'script'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+_OPEN: Final = frozenset({"/healthz", "/session"})
+"""Paths that need no key."""
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@dataclass(slots=True)
+class Bucket:
+    """How many requests may still be made; ``clock`` is monotonic."""
+
+    clock: Callable[[], float] = time.monotonic
+    left: float = BURST
+    at: float = 0.0
+
+    def take(self) -> bool:
+        now = self.clock()
+        self.left = min(BURST, self.left + max(0.0, now - self.at) * PER_SECOND)
+        self.at = now
+        if self.left < 1:
+            return False
+        self.left -= 1
+        return True
+
+
+@dataclass(slots=True)
+class Server:
+    """Answers requests; ``port`` is that of the socket, which clients must have meant."""
+
+    snapshots: Snapshots
+    key: str
+    port: int = 0
+    asked_at: float = field(default_factory=time.monotonic)
+    """When something was asked last; monotonic."""
+    _cookie: str = field(default_factory=lambda: secrets.token_urlsafe(24))
+    _bucket: Bucket = field(default_factory=Bucket)
+    _waiting: int = 0
+    _streams: Streams = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._streams = Streams(self.snapshots)
+
+    def make_app(self) -> web.Application:
+        app = web.Application(client_max_size=MOST_BODY, middlewares=[self._guard])
+        app.router.add_get("/healthz", self._healthz)
+        app.router.add_post("/session", self._begin_session)
+        app.router.add_get("/openapi.json", self._openapi)
+        app.router.add_get(f"{BASE}/stream", self._stream)
+        for route in ROUTES:
+            app.router.add_route(route.method, f"{BASE}/{route.path}", self._serve(route))
+        return app
+
+    # --- who asks --------------------------------------------------------------------------------
+
+    @web.middleware
+    async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        try:
+            self._check(request)
+            response = await handler(request)
+        except web.HTTPException as refusal:
+            response = _refuse(refusal.status_code, refusal.reason)
+            response.headers.update({k: v for k, v in refusal.headers.items() if k == "Allow"})
+        if not response.prepared:
+            response.headers.update(_HEADERS)
+        return response
+
+    def _check(self, request: web.Request) -> None:
+        hosts = {f"{name}:{self.port}" for name in ("127.0.0.1", "localhost", "[::1]")}
+        if request.host not in hosts:
+            raise web.HTTPMisdirectedRequest(reason="this is no name of this server")
+        if request.path not in _OPEN and not self._is_known(request):
+            raise web.HTTPUnauthorized(reason="send the key that koord page printed")
+        if request.path == "/healthz":
+            return
+        self.asked_at = time.monotonic()
+        if not self._bucket.take():
+            raise web.HTTPTooManyRequests(reason=f"at most {PER_SECOND} requests per second")
+
+    def _is_known(self, request: web.Request) -> bool:
+        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+        if scheme.lower() == "bearer" and _equal(token.strip(), self.key):
+            return True
+        return _equal(request.cookies.get(COOKIE, ""), self._cookie)
+
+    async def _begin_session(self, request: web.Request) -> web.Response:
+        """Trade the key for a cookie that scripts cannot read."""
+        body = await _read_body(request)
+        if not _equal(str(body.get("key", "")), self.key):
+            raise web.HTTPUnauthorized(reason="send the key that koord page printed")
+        response = web.json_response({"instance": self.snapshots.instance})
+        response.set_cookie(COOKIE, self._cookie, httponly=True, samesite="Strict", path="/")
+        return response
+
+    # --- answers ---------------------------------------------------------------------------------
+
+    async def _healthz(self, _: web.Request) -> web.Response:
+        return web.Response(text="ok\n")
+
+    async def _openapi(self, _: web.Request) -> web.Response:
+        return web.json_response(make_document(ROUTES, BASE))
+
+    async def _stream(self, request: web.Request) -> web.StreamResponse:
+        return await self._streams.serve(request, _HEADERS)
+
+    def _serve(self, route: Route) -> Handler:
+        async def serve(request: web.Request) -> web.Response:
+            snapshot = self.snapshots.last
+            if snapshot is None:
+                why = self.snapshots.problem or "the cluster is being read"
+                return _refuse(HTTPStatus.SERVICE_UNAVAILABLE, why)
+            tag = f'"{self.snapshots.instance}-{snapshot.number}"'
+            if route.method == "GET" and request.headers.get("If-None-Match") == tag:
+                return web.Response(status=HTTPStatus.NOT_MODIFIED, headers={"ETag": tag})
+            ask = Ask(dict(request.match_info), await _read_body(request) if route.body else {})
+            params = dict(request.query)
+            answer = await self._compute(lambda: self._answer(route, snapshot, ask, params))
+            if isinstance(answer, web.Response):
+                return answer
+            response = web.Response(body=answer, content_type="application/json")
+            response.headers["Cache-Control"] = "private, no-store"
+            if route.method == "GET":
+                response.headers["ETag"] = tag
+            if len(answer) > LEAST_COMPRESSED:
+                response.enable_compression()
+            return response
+
+        return serve
+
+    async def _compute(self, compute: Callable[[], bytes | web.Response]) -> bytes | web.Response:
+        if self._waiting >= MOST_WAITING:
+            return _refuse(HTTPStatus.TOO_MANY_REQUESTS, f"{MOST_WAITING} answers are waited for")
+        self._waiting += 1
+        try:
+            return await self.snapshots.answer(compute)
+        finally:
+            self._waiting -= 1
+
+    def _answer(
+        self, route: Route, snapshot: Snapshot, ask: Ask, params: Mapping[str, str]
+    ) -> bytes | web.Response:
+        """Compute an answer, in the thread of answers."""
+        instance = self.snapshots.instance
+        try:
+            if route.form is not None:
+                query = parse_query(params, route.form, instance)
+                rows = route.compute(snapshot, ask)
+                value = make_page(rows, query, route.form, instance)
+            elif params:
+                raise InvalidQuery(f"{next(iter(params))}: there is no such parameter; there is none")
+            else:
+                value = route.compute(snapshot, ask)
+        except InvalidQuery as error:
+            return _refuse(HTTPStatus.BAD_REQUEST, str(error))
+        except ExpiredPage as error:
+            return _refuse(HTTPStatus.GONE, str(error))
+        except NothingThere as error:
+            return _refuse(HTTPStatus.NOT_FOUND, str(error))
+        return encode_answer(route, snapshot, ask, value, instance)
+
+
+def encode_answer(route: Route, snapshot: Snapshot, ask: Ask, value: Any, instance: str) -> bytes:
+    """Return a value in its envelope, as JSON."""
+    head = head_of(route.answer, snapshot.reading, target_of(snapshot, ask))
+    lag = max(0, int(time.time() - snapshot.at))
+    return json.dumps(
+        replace(head, at=snapshot.at, state=snapshot.number, instance=instance, lag=lag).wrap(value)
+    ).encode()

@@ -1,0 +1,163 @@
+"""Lists in pages: which rows are asked for, in which order, and where the next page goes on.
+
+Pure: rows are documents, and what may be filtered and sorted is said by the list. A page continues
+behind the last row that was shown, so rows that stay are neither lost nor shown twice, whatever
+changes meanwhile.
+"""
+
+import base64
+import binascii
+import hashlib
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+MOST_ROWS: Final = 1000
+FEWEST_ROWS: Final = 1
+ROWS: Final = 100
+"""Of a page, unless another limit is given."""
+MOST_SEARCHED: Final = 64
+"""Characters."""
+MOST_TOKEN: Final = 4096
+"""Characters of what continues a list."""
+
+Row = Mapping[str, Any]
+SortValue = Callable[[Row], Any]
+"""Returns a text or a number; of one type for all rows."""
+
+
+class InvalidQuery(ValueError):  # noqa: N818 - says what is wrong
+    """A parameter has a value that cannot be meant."""
+
+
+class ExpiredPage(ValueError):  # noqa: N818 - says what is wrong
+    """The list was continued with other filters, or by another process."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListForm:
+    """What a list can be asked: the first of ``sorts`` is its own order."""
+
+    key: Callable[[Row], str]
+    sorts: Mapping[str, SortValue]
+    filters: Mapping[str, Callable[[Row], Collection[str]]] = field(default_factory=dict)
+    """Parameter -> the values of a row, of which one must be the given one."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListQuery:
+    """Which rows are asked for; ``after`` is (value of the order, key) of the last one shown."""
+
+    limit: int = ROWS
+    filters: Mapping[str, str] = field(default_factory=dict)
+    search: str = ""
+    fields: tuple[str, ...] = ()
+    sort: str = ""
+    is_descending: bool = False
+    after: tuple[Any, str] | None = None
+
+    @property
+    def digest(self) -> str:
+        """What must be the same on all pages of a list."""
+        parts = [dict(sorted(self.filters.items())), self.search, self.sort, self.is_descending]
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
+
+
+def parse_query(params: Mapping[str, str], form: ListForm, instance: str) -> ListQuery:
+    """Read the parameters of a list. Raises ``InvalidQuery`` and ``ExpiredPage``."""
+    general = {"limit", "continue", "fields", "sort", "search"}
+    unknown = sorted(params.keys() - general - form.filters.keys())
+    if unknown:
+        allowed = ", ".join(sorted({*general, *form.filters}))
+        raise InvalidQuery(f"{unknown[0]}: there is no such parameter; there are {allowed}")
+    sort = params.get("sort") or next(iter(form.sorts))
+    name = sort.removeprefix("-")
+    if name not in form.sorts:
+        raise InvalidQuery(f"sort: {name!r} is none of {', '.join(form.sorts)}")
+    search = params.get("search", "")
+    if len(search) > MOST_SEARCHED:
+        raise InvalidQuery(f"search: at most {MOST_SEARCHED} characters")
+    query = ListQuery(
+        limit=_parse_limit(params.get("limit", str(ROWS))),
+        filters={key: params[key] for key in form.filters if key in params},
+        search=search,
+        fields=tuple(filter(None, params.get("fields", "").split(","))),
+        sort=name,
+        is_descending=sort.startswith("-"),
+    )
+    token = params.get("continue", "")
+    return query if not token else _continue(query, token, instance)
+
+
+def _parse_limit(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or not FEWEST_ROWS <= int(text[:9]) <= MOST_ROWS:
+        raise InvalidQuery(f"limit: {text!r} is no number from {FEWEST_ROWS} to {MOST_ROWS}")
+    return int(text[:9])
+
+
+def _continue(query: ListQuery, token: str, instance: str) -> ListQuery:
+    try:
+        if len(token) > MOST_TOKEN:
+            raise ValueError
+        of_instance, digest, value, key = json.loads(base64.urlsafe_b64decode(token))
+    except (ValueError, binascii.Error, RecursionError):
+        raise InvalidQuery("continue: not what a page before this one gave") from None
+    if (of_instance, digest) != (instance, query.digest):
+        raise ExpiredPage("the list was begun with other filters, or elsewhere: begin again")
+    if not isinstance(key, str) or not isinstance(value, str | int | float):
+        raise InvalidQuery("continue: not what a page before this one gave")
+    return ListQuery(
+        query.limit, query.filters, query.search, query.fields, query.sort,
+        query.is_descending, (value, key),
+    )  # fmt: skip
+
+
+def select(rows: Sequence[Row], query: ListQuery, form: ListForm) -> list[Row]:
+    """Return all rows that are asked for, in order, whatever page they are on."""
+    order = form.sorts[query.sort]
+    chosen = [
+        row
+        for row in rows
+        if all(value in form.filters[name](row) for name, value in query.filters.items())
+        and query.search in form.key(row)
+    ]
+    return sorted(chosen, key=lambda row: (order(row), form.key(row)), reverse=query.is_descending)
+
+
+def make_page(
+    rows: Sequence[Row], query: ListQuery, form: ListForm, instance: str
+) -> dict[str, Any]:
+    """Return the page that is asked for. Raises ``InvalidQuery`` for fields that no row has."""
+    chosen, order = select(rows, query, form), form.sorts[query.sort]
+    left = chosen if query.after is None else _behind(chosen, query, form)
+    shown = left[: query.limit]
+    token = ""
+    if len(left) > len(shown):
+        parts = [instance, query.digest, order(shown[-1]), form.key(shown[-1])]
+        token = base64.urlsafe_b64encode(json.dumps(parts).encode()).decode()
+    return {
+        "items": [_with_fields(row, query.fields) for row in shown],
+        "total": len(chosen),
+        "remaining": len(left) - len(shown),
+        "continue": token,
+    }
+
+
+def _behind(chosen: Sequence[Row], query: ListQuery, form: ListForm) -> list[Row]:
+    order, after = form.sorts[query.sort], query.after
+    try:
+        if query.is_descending:
+            return [row for row in chosen if (order(row), form.key(row)) < after]  # type: ignore[operator]
+        return [row for row in chosen if (order(row), form.key(row)) > after]  # type: ignore[operator]
+    except TypeError:
+        raise InvalidQuery("continue: not what a page before this one gave") from None
+
+
+def _with_fields(row: Row, fields: Collection[str]) -> Row:
+    if not fields:
+        return row
+    unknown = next((name for name in fields if name not in row), "")
+    if unknown:
+        raise InvalidQuery(f"fields: {unknown!r} is none of {', '.join(row)}")
+    return {name: row[name] for name in fields}

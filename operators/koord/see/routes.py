@@ -1,0 +1,269 @@
+"""Which questions can be asked over HTTP, and which answers they get: one table.
+
+A route computes the value that the command of the same name prints with ``--output json``. Knows
+no HTTP: what is asked comes as values, and what is wrong with it is an exception.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from koord.answers.devices import view_devices
+from koord.answers.encoding import encode
+from koord.answers.envelope import AnswerGap
+from koord.answers.fragmentation import ModelFragmentation, view_fragmentation
+from koord.answers.gaps import find_gaps
+from koord.answers.health import HealthFinding, encode_finding, find_sick
+from koord.answers.overview import Overview, view_overview
+from koord.answers.queue_view import QueueEntry
+from koord.answers.quota_view import QuotaView, encode_in_full, view_quota, view_quotas
+from koord.answers.reading import Target, TargetKind, TargetNotFoundError
+from koord.answers.reservations import ReservationUsage, view_reservation
+from koord.answers.room import RoomQuestion, ShapeRoom, find_room
+from koord.answers.topology import TopologyCapacity, view_topology
+from koord.answers.usage_view import NodeUsage, view_nodes
+from koord.answers.why import Explanation, make_answer
+from koord.core.defrag.shapes import MOST_GPUS, MOST_PODS, parse_shape
+from koord.core.device.plugin import Devices
+from koord.core.engine.scoring import Scoring
+from koord.core.reservation.plugin import Reservations
+from koord.see.paging import InvalidQuery, ListForm, Row
+from koord.see.snapshots import Snapshot
+
+KINDS: Final = {
+    "pod": TargetKind.POD,
+    "podgroup": TargetKind.POD_GROUP,
+    "reservation": TargetKind.RESERVATION,
+}
+"""Kinds in paths, of what the planner decides about."""
+
+
+class NothingThere(LookupError):  # noqa: N818 - says what is wrong
+    """What was asked about does not exist, or is not the asker's to see."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What was asked, besides the route: parts of the path by name, and the body."""
+
+    parts: Mapping[str, str] = field(default_factory=dict)
+    body: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A question. ``path`` is below the base path, its variable parts in braces.
+
+    ``compute`` returns the value, or the rows of a list with ``form``. It may raise
+    ``NothingThere`` and ``InvalidQuery``. ``value`` is the type of the value, or of one row.
+    """
+
+    answer: str
+    path: str
+    summary: str
+    compute: Callable[[Snapshot, Ask], Any]
+    value: type
+    form: ListForm | None = None
+    body: Mapping[str, str] = field(default_factory=dict)
+    """Fields of the body of a POST, and what they mean; a GET has none."""
+
+    @property
+    def method(self) -> str:
+        return "POST" if self.body else "GET"
+
+
+def gaps_of(snapshot: Snapshot, ask: Ask) -> tuple[AnswerGap, ...]:
+    """Return what is missing in an answer."""
+    return find_gaps(snapshot.reading, _target_of(snapshot, ask))
+
+
+def _target_of(snapshot: Snapshot, ask: Ask) -> Target:
+    kind, parts = KINDS.get(ask.parts.get("kind", "")), ask.parts
+    if kind is None:
+        return snapshot.target
+    return Target(kind, parts["namespace"], parts["name"])
+
+
+def _overview(snapshot: Snapshot, _: Ask) -> Any:
+    return encode(view_overview(snapshot.reading.state, snapshot.waiting, snapshot.at))
+
+
+def _queue(snapshot: Snapshot, _: Ask) -> list[Row]:
+    return [encode(entry) for entry in snapshot.waiting]
+
+
+def _explanation(snapshot: Snapshot, ask: Ask) -> Any:
+    target = _target_of(snapshot, ask)
+    if target is snapshot.target:
+        raise NothingThere(f"{ask.parts['kind']!r} is none of {', '.join(KINDS)}")
+    try:
+        return encode(make_answer(snapshot.reading, target, snapshot.at))
+    except TargetNotFoundError as error:
+        raise NothingThere(str(error)) from None
+
+
+def _quotas(snapshot: Snapshot, _: Ask) -> list[Row]:
+    return [encode(quota) for quota in view_quotas(snapshot.reading.state).quotas]
+
+
+def _quota(snapshot: Snapshot, ask: Ask) -> Any:
+    view = view_quota(snapshot.reading.state, ask.parts["name"], Scoring())
+    if view is None:
+        raise NothingThere(f"there is no ElasticQuota {ask.parts['name']} in force")
+    return encode_in_full(view)
+
+
+def _fragmentation(snapshot: Snapshot, _: Ask) -> Any:
+    return {"models": encode(view_fragmentation(snapshot.reading.state))}
+
+
+def _health(snapshot: Snapshot, _: Ask) -> list[Row]:
+    findings = find_sick(snapshot.reading.state, snapshot.at)
+    return [encode_finding(finding) for finding in findings]
+
+
+def _nodes(snapshot: Snapshot, _: Ask) -> list[Row]:
+    return [encode(node) for node in view_nodes(snapshot.reading.state)]
+
+
+def _devices(snapshot: Snapshot, ask: Ask) -> Any:
+    state, name = snapshot.reading.state, ask.parts["name"]
+    if name not in state.plugin(Devices).reports:
+        raise NothingThere(f"there is no Device {name}")
+    return {"devices": encode(view_devices(state, [name]))}
+
+
+def _reservations(snapshot: Snapshot, _: Ask) -> list[Row]:
+    state = snapshot.reading.state
+    return [
+        encode(view_reservation(state, reservation, snapshot.at))
+        for reservation in state.plugin(Reservations).reservations.values()
+    ]
+
+
+def _topology(snapshot: Snapshot, ask: Ask) -> Any:
+    state, name = snapshot.reading.state, ask.parts["name"]
+    tree = state.topologies.tree(name) if name in state.topologies else None
+    if tree is None:
+        raise NothingThere(f"there is no ClusterNetworkTopology {name} in force")
+    return encode(view_topology(state, name, tree))
+
+
+def _room(snapshot: Snapshot, ask: Ask) -> Any:
+    wrong = sorted(ask.body.keys() - _ROOM_BODY.keys())
+    if wrong:
+        raise InvalidQuery(f"{wrong[0]}: there is no such field; there are {', '.join(_ROOM_BODY)}")
+    texts = {name: ask.body.get(name, "") for name in _ROOM_BODY}
+    not_text = next((name for name, value in texts.items() if not isinstance(value, str)), "")
+    if not_text:
+        raise InvalidQuery(f"{not_text}: not a text")
+    shape = parse_shape(texts["shape"])
+    if shape is None:
+        raise InvalidQuery(
+            f"shape: {texts['shape']!r} is neither GPUs per pod nor pods x GPUs; at most "
+            f"{MOST_PODS} pods of {MOST_GPUS} GPUs"
+        )
+    state = snapshot.reading.state
+    if texts["quota"] and texts["quota"] not in state.quotas.catalog.registry.specs:
+        raise InvalidQuery(f"quota: there is no ElasticQuota {texts['quota']!r}")
+    return encode(find_room(state, RoomQuestion(shape, texts["namespace"], texts["quota"])))
+
+
+_ROOM_BODY: Final = {
+    "shape": "GPUs per pod, such as 8, or pods x GPUs, such as 4x8.",
+    "namespace": "Of the pods, for the quota.",
+    "quota": "Also say how many of the pods this quota lets start.",
+}
+
+
+def _unit_of(row: Row) -> str:
+    return f"{row['kind']}/{','.join(name or '' for name in row['names'])}"
+
+
+def _place_of(row: Row) -> int:
+    """What has no position comes last."""
+    return row["position"] or 1 << 62
+
+
+def _texts(name: str) -> Callable[[Row], Sequence[str]]:
+    return lambda row: (str(row[name]),)
+
+
+_QUEUE: Final = ListForm(
+    key=_unit_of,
+    sorts={
+        "position": _place_of,
+        "since": lambda row: row["since"],
+        "gpus": lambda row: row["gpus"],
+        "pods": lambda row: row["pods"],
+        "priority": lambda row: row["priority"],
+    },
+    filters={
+        "namespace": lambda row: {(name or "").partition("/")[0] for name in row["names"]},
+        "quota": lambda row: row["quotas"],
+        "class": _texts("class"),
+        "reason": _texts("reason"),
+    },
+)
+_BY_NAME: Final = ListForm(key=lambda row: row["name"], sorts={"name": lambda row: row["name"]})
+_NODES: Final = ListForm(
+    key=lambda row: row["node"],
+    sorts={"node": lambda row: row["node"], "pods": lambda row: row["podCount"]},
+    filters={"state": _texts("state")},
+)
+_RESERVATIONS: Final = replace(_BY_NAME, filters={"phase": _texts("phase"), "node": _texts("node")})
+_FINDINGS: Final = ListForm(
+    key=lambda row: "/".join([*map(str, row["subject"].values()), row["reason"]]),
+    sorts={
+        "severity": lambda row: f"{row['severity']} {(1 << 32) - row['gpusOut']:012d}",
+        "since": lambda row: row["since"] or "",
+    },
+    filters={"severity": _texts("severity"), "reason": _texts("reason")},
+)
+
+ROUTES: Final = (
+    Route("Overview", "overview", "The cluster at a glance.", _overview, Overview),
+    Route("Queue", "queue", "What waits, in the order of planning.", _queue, QueueEntry, _QUEUE),
+    Route(
+        "Explanation",
+        "namespaces/{namespace}/explanations/{kind}/{name}",
+        "Why a pod, PodGroup or Reservation waits, and what would help.",
+        _explanation,
+        Explanation,
+    ),
+    Route("Quotas", "quotas", "All quotas, and what they use.", _quotas, QuotaView, _BY_NAME),
+    Route("Quota", "quotas/{name}", "A quota, who uses it and what waits.", _quota, QuotaView),
+    Route(
+        "Fragmentation",
+        "fragmentation",
+        "How the free GPUs are spread over nodes.",
+        _fragmentation,
+        ModelFragmentation,
+    ),
+    Route("Health", "health", "What is not well.", _health, HealthFinding, _FINDINGS),
+    Route("Nodes", "nodes", "Nodes, what is used there, by whom.", _nodes, NodeUsage, _NODES),
+    Route("Devices", "nodes/{name}/devices", "The devices of a node.", _devices, dict),
+    Route(
+        "Reservations",
+        "reservations",
+        "What reservations hold, and for whom.",
+        _reservations,
+        ReservationUsage,
+        _RESERVATIONS,
+    ),
+    Route(
+        "Topology",
+        "topologies/{name}",
+        "The domains of a network topology, and what is free in each.",
+        _topology,
+        TopologyCapacity,
+    ),
+    Route(
+        "Room",
+        "room",
+        "Where there is room for pods with so many GPUs.",
+        _room,
+        ShapeRoom,
+        body=_ROOM_BODY,
+    ),
+)

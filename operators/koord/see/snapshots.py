@@ -1,0 +1,108 @@
+"""The cluster as it was last read, read again and again.
+
+Reading takes processor time, so it runs in a thread; so do answers, one at a time, for what they
+are computed from is not made for several threads. Knows no HTTP, and not how a cluster is read.
+"""
+
+import asyncio
+import logging
+import secrets
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+from typing import Final, NoReturn, TypeVar
+
+from koord.answers.outlook import limit_time
+from koord.answers.queue_view import QueueEntry
+from koord.answers.reading import Reading, Target
+from koord.answers.waiting import find_waiting
+from koord.kube.errors import KubeError
+
+LEAST_SECONDS: Final = 15.0
+"""Between two readings."""
+SHARE: Final = 20
+"""A reading is followed by a pause of so many times its own length, if that is longer."""
+_FORESIGHT_SECONDS: Final = 1.0
+"""What foreseeing starts may take."""
+
+T = TypeVar("T")
+Read = Callable[[], tuple[Reading, Target]]
+"""Reads the cluster in the calling thread; may raise ``KubeError``."""
+log = logging.getLogger(__name__)
+
+
+class Snapshot:
+    """The cluster as one reading found it. ``number`` counts the readings of this process."""
+
+    def __init__(self, reading: Reading, target: Target, number: int, at: float) -> None:
+        self.reading = reading
+        self.target = target
+        self.number = number
+        self.at = at
+        """When it was read, in seconds since the epoch."""
+
+    @cached_property
+    def waiting(self) -> tuple[QueueEntry, ...]:
+        """Everything that waits: one plan of all of it, for all who ask."""
+        is_over = limit_time(_FORESIGHT_SECONDS, time.monotonic)
+        return find_waiting(self.reading, self.target, is_over)
+
+
+class Snapshots:
+    """Keeps the last snapshot, and computes answers from it. Run ``run``."""
+
+    def __init__(self, read: Read, least_seconds: float = LEAST_SECONDS) -> None:
+        self.instance = secrets.token_hex(4)
+        """Of this process: what counts readings is comparable within it only."""
+        self.last: Snapshot | None = None
+        self.problem = ""
+        """Why the last reading failed; empty if it did not."""
+        self._read = read
+        self._least_seconds = least_seconds
+        self._reader = ThreadPoolExecutor(1, "reading")
+        self._answerer = ThreadPoolExecutor(1, "answers")
+        self._changed = asyncio.Condition()
+
+    async def run(self) -> NoReturn:
+        """Read until cancelled; what fails is tried again."""
+        while True:
+            began = time.monotonic()
+            await self.read_once()
+            took = time.monotonic() - began
+            await asyncio.sleep(max(self._least_seconds, SHARE * took))
+
+    async def read_once(self) -> None:
+        """Read once; keep what there was if that fails."""
+        number = 1 if self.last is None else self.last.number + 1
+        loop = asyncio.get_running_loop()
+        try:
+            reading, target = await loop.run_in_executor(self._reader, self._read)
+        except KubeError as error:
+            self.problem = str(error)
+            log.warning("Cannot read the cluster", extra={"problem": self.problem})
+        else:
+            self.last, self.problem = Snapshot(reading, target, number, time.time()), ""
+        async with self._changed:
+            self._changed.notify_all()
+
+    async def answer(self, compute: Callable[[], T]) -> T:
+        """Compute something from a snapshot, after what others asked before."""
+        return await asyncio.get_running_loop().run_in_executor(self._answerer, compute)
+
+    async def next_after(self, number: int, seconds: float) -> Snapshot | None:
+        """Return a snapshot later than that of a number; None if there is none in this time."""
+        try:
+            async with asyncio.timeout(seconds), self._changed:
+                await self._changed.wait_for(lambda: self._is_later(number))
+        except TimeoutError:
+            return None
+        return self.last
+
+    def _is_later(self, number: int) -> bool:
+        return self.last is not None and self.last.number > number
+
+    def close(self) -> None:
+        """Wait for nobody: a reading that runs ends with the process."""
+        self._reader.shutdown(wait=False, cancel_futures=True)
+        self._answerer.shutdown(wait=False, cancel_futures=True)
