@@ -8,8 +8,8 @@ from tests.builders import make_node, make_pod, make_pod_group, make_quota
 from tests.cli.test_devices import printed
 from tests.cluster import FakeCluster, make_cluster
 
-from koord.answers.health import HealthFinding, find_sick
-from koord.cli.sick_view import encode_finding, make_parts
+from koord.answers.health import HealthFinding, encode_finding, find_sick
+from koord.cli.sick_view import make_parts
 from koord.core.topology.layers import Layer
 
 NOW = 1_000_000.0

@@ -71,7 +71,9 @@ class AnswerGap:
 class AnswerHead:
     """All of an envelope but the value. ``at`` is in seconds since the epoch.
 
-    ``leader`` and ``term`` are those of the operators; None if that is not known.
+    ``leader`` and ``term`` are those of the operators; None if that is not known. A process that
+    answers again and again counts its states, which only ``instance`` can compare; ``lag`` is how
+    many seconds old they are.
     """
 
     answer: str
@@ -80,6 +82,9 @@ class AnswerHead:
     leader: str | None = None
     term: int | None = None
     gaps: tuple[AnswerGap, ...] = ()
+    state: int | None = None
+    instance: str | None = None
+    lag: int = 0
 
     def wrap(self, document: Any) -> dict[str, Any]:
         """Return the envelope around a value, as JSON has it."""
@@ -88,10 +93,10 @@ class AnswerHead:
             "version": VERSION,
             "asOf": {
                 "at": format_milliseconds(self.at),
-                "state": None,
-                "instance": None,
+                "state": self.state,
+                "instance": self.instance,
                 "source": self.source,
-                "lagSeconds": 0,
+                "lagSeconds": self.lag,
                 "leader": self.leader,
                 "term": self.term,
                 "feed": None,

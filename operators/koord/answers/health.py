@@ -7,8 +7,9 @@ Found in what was read, each finding with what to do. What only the process of t
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
+from koord.answers.encoding import encode
 from koord.answers.fragmentation import count_gpus_of_nodes
 from koord.core.device.plugin import Devices
 from koord.core.device.status import observe_devices
@@ -16,7 +17,7 @@ from koord.core.engine.state import ClusterState
 from koord.core.gang.quorum import find_lost
 from koord.core.model.device_names import GPU
 from koord.core.model.nodes import Node
-from koord.core.model.text import listed, plural
+from koord.core.model.text import format_time, listed, plural
 from koord.core.reservation.placeholders import find_overfull
 from koord.core.reservation.plugin import Reservations
 
@@ -81,6 +82,13 @@ def find_sick(state: ClusterState, now: float) -> tuple[HealthFinding, ...]:
             ),
         )
     )
+
+
+def encode_finding(finding: HealthFinding) -> dict[str, Any]:
+    """Return a finding as JSON has it; ``since`` is null if that is not known."""
+    document: dict[str, Any] = encode(finding)
+    document["since"] = format_time(finding.since) if finding.since else None
+    return document
 
 
 def _find_nodes(state: ClusterState, _now: float) -> Iterator[HealthFinding]:

@@ -57,6 +57,11 @@ COMMANDS: Final[Mapping[str, Command]] = {
         Command("top", f"{_HERE}.overview", "Show what nodes and quotas use."),
         Command("watch", f"{_HERE}.overview", "Watch queue, gangs, quotas and GPUs on one screen."),
         Command(
+            "page",
+            f"{_HERE}.page",
+            "Serve the answers of koord over HTTP, on this machine, until Ctrl-C.",
+        ),
+        Command(
             "lint", f"{_HERE}.lint", "Find mistakes in YAML files before they cost a job its start."
         ),
         Command(

@@ -7,6 +7,7 @@ own. Nothing is written, and no other origin is let in. Computes no answer.
 
 import hmac
 import json
+import logging
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -17,12 +18,10 @@ from typing import Any, Final
 import yaml
 from aiohttp import web
 
-from koord.answers.envelope import AnswerSource
-from koord.answers.gaps import head_of
 from koord.plain_text import escape
 from koord.see.openapi import make_document
 from koord.see.paging import ExpiredPage, InvalidQuery, make_page, parse_query
-from koord.see.routes import ROUTES, Ask, NothingThere, Route
+from koord.see.routes import ROUTES, Ask, NothingThere, Route, head_for
 from koord.see.snapshots import Snapshot, Snapshots
 from koord.see.stream import Streams
 
@@ -48,6 +47,7 @@ _HEADERS: Final = {
 _OPEN: Final = frozenset({"/healthz", "/session"})
 """Paths that need no key."""
 
+log = logging.getLogger(__name__)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -106,6 +106,10 @@ class Server:
         except web.HTTPException as refusal:
             response = _refuse(refusal.status_code, refusal.reason)
             response.headers.update({k: v for k, v in refusal.headers.items() if k == "Allow"})
+        except Exception:
+            trace = secrets.token_hex(4)
+            log.exception("An answer failed", extra={"path": request.path, "trace": trace})
+            response = _refuse(HTTPStatus.INTERNAL_SERVER_ERROR, f"the log says more: {trace}")
         if not response.prepared:
             response.headers.update(_HEADERS)
         return response
@@ -192,7 +196,7 @@ class Server:
                 rows = route.compute(snapshot, ask)
                 value = make_page(rows, query, route.form, instance)
             elif params:
-                raise InvalidQuery(f"{next(iter(params))}: there is no such parameter; there is none")
+                return _refuse(HTTPStatus.BAD_REQUEST, f"{next(iter(params))}: no such parameter")
             else:
                 value = route.compute(snapshot, ask)
         except InvalidQuery as error:
@@ -206,8 +210,44 @@ class Server:
 
 def encode_answer(route: Route, snapshot: Snapshot, ask: Ask, value: Any, instance: str) -> bytes:
     """Return a value in its envelope, as JSON."""
-    head = head_of(route.answer, snapshot.reading, target_of(snapshot, ask))
-    lag = max(0, int(time.time() - snapshot.at))
-    return json.dumps(
-        replace(head, at=snapshot.at, state=snapshot.number, instance=instance, lag=lag).wrap(value)
-    ).encode()
+    head = head_for(route, snapshot, ask, instance, time.time())
+    return json.dumps(head.wrap(value), ensure_ascii=False).encode()
+
+
+async def _read_body(request: web.Request) -> Mapping[str, Any]:
+    """Read an object, as JSON or YAML. May raise ``HTTPBadRequest``."""
+    try:
+        body = yaml.safe_load((await request.read()).decode())  # JSON is YAML
+    except (UnicodeDecodeError, ValueError, yaml.YAMLError, RecursionError):
+        raise web.HTTPBadRequest(reason="the body is neither JSON nor YAML") from None
+    if not isinstance(body, dict):
+        raise web.HTTPBadRequest(reason="the body is no object")
+    return {str(key): value for key, value in body.items()}
+
+
+def _equal(given: str, right: str) -> bool:
+    return hmac.compare_digest(given.encode(errors="replace"), right.encode())
+
+
+_NAMES: Final = {
+    HTTPStatus.BAD_REQUEST: "Invalid",
+    HTTPStatus.UNAUTHORIZED: "Unauthorized",
+    HTTPStatus.NOT_FOUND: "NotFound",
+    HTTPStatus.METHOD_NOT_ALLOWED: "MethodNotAllowed",
+    HTTPStatus.GONE: "Expired",
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "TooLarge",
+    HTTPStatus.MISDIRECTED_REQUEST: "WrongHost",
+    HTTPStatus.TOO_MANY_REQUESTS: "TooBusy",
+    HTTPStatus.INTERNAL_SERVER_ERROR: "InternalError",
+    HTTPStatus.SERVICE_UNAVAILABLE: "NotReady",
+}
+_AGAIN: Final = {HTTPStatus.TOO_MANY_REQUESTS: 2, HTTPStatus.SERVICE_UNAVAILABLE: 2}
+"""Status -> seconds after which to ask again."""
+
+
+def _refuse(status: int, message: str) -> web.Response:
+    again = _AGAIN.get(HTTPStatus(status))
+    error = _NAMES.get(HTTPStatus(status), "Error")
+    body = {"error": error, "message": escape(message), "retryAfterSeconds": again}
+    headers = {} if again is None else {"Retry-After": str(again)}
+    return web.json_response(body, status=status, headers=headers)

@@ -10,9 +10,9 @@ from typing import Any, Final
 
 from koord.answers.devices import view_devices
 from koord.answers.encoding import encode
-from koord.answers.envelope import AnswerGap
+from koord.answers.envelope import AnswerHead
 from koord.answers.fragmentation import ModelFragmentation, view_fragmentation
-from koord.answers.gaps import find_gaps
+from koord.answers.gaps import head_of
 from koord.answers.health import HealthFinding, encode_finding, find_sick
 from koord.answers.overview import Overview, view_overview
 from koord.answers.queue_view import QueueEntry
@@ -72,9 +72,11 @@ class Route:
         return "POST" if self.body else "GET"
 
 
-def gaps_of(snapshot: Snapshot, ask: Ask) -> tuple[AnswerGap, ...]:
-    """Return what is missing in an answer."""
-    return find_gaps(snapshot.reading, _target_of(snapshot, ask))
+def head_for(route: Route, snapshot: Snapshot, ask: Ask, instance: str, now: float) -> AnswerHead:
+    """Return the envelope of an answer at ``now``, which says how old it is."""
+    head = head_of(route.answer, snapshot.reading, _target_of(snapshot, ask))
+    lag = max(0, int(now - snapshot.at))
+    return replace(head, at=snapshot.at, state=snapshot.number, instance=instance, lag=lag)
 
 
 def _target_of(snapshot: Snapshot, ask: Ask) -> Target:
@@ -181,8 +183,7 @@ def _unit_of(row: Row) -> str:
 
 
 def _place_of(row: Row) -> int:
-    """What has no position comes last."""
-    return row["position"] or 1 << 62
+    return row["position"] or 1 << 62  # what has none comes last
 
 
 def _texts(name: str) -> Callable[[Row], Sequence[str]]:

@@ -1,0 +1,34 @@
+"""The command ``koord page``: only its command line."""
+# ruff: noqa: PLC0415 - what it does takes longer to load than --help and completion should
+
+from typing import Annotated
+
+import typer
+
+from koord.cli.common import Context, Kubeconfig
+
+
+def page(
+    port: Annotated[
+        int,
+        typer.Option(
+            "--port", min=0, max=65535, help="Where to listen, on 127.0.0.1.", show_default="any"
+        ),
+    ] = 0,
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
+) -> None:
+    """Serve the answers of koord over HTTP, on this machine, until Ctrl-C.
+
+    With your own rights, and read-only. Prints the address and a key, without which
+    nobody else on this machine gets an answer. Ends after 8 hours without a request.
+
+    For example:
+
+      koord page
+
+      koord page --port 8444
+    """
+    from koord.cli.page_server import serve
+
+    serve(port, kubeconfig, context)

@@ -1,0 +1,69 @@
+"""Reads the cluster again and again and serves answers: what ``koord page`` does.
+
+Not imported for ``--help``.
+"""
+
+import asyncio
+import gc
+import secrets
+import time
+from typing import Final
+
+from aiohttp import web
+
+from koord.answers.reading import Reading, Target, TargetKind
+from koord.cli.cluster import read_cluster
+from koord.cli.common import ExitCode, fail, say
+from koord.cli.connection import open_client
+from koord.kube.errors import KubeError
+from koord.see.app import BASE, Server
+from koord.see.snapshots import Snapshots
+
+IDLE_SECONDS: Final = 8 * 3600.0
+_LOOK_SECONDS: Final = 60.0
+_HOST: Final = "127.0.0.1"
+
+
+def serve(port: int, kubeconfig: str, context: str) -> None:
+    """Serve until Ctrl-C, or until nobody has asked for hours."""
+
+    async def read() -> tuple[Reading, Target]:
+        async with open_client(kubeconfig, context) as (client, access):
+            target = Target(TargetKind.POD, access.namespace, "")
+            return await read_cluster(client, target), target
+
+    gc.enable()  # unlike in commands that end soon
+    try:
+        asyncio.run(_serve(Snapshots(lambda: asyncio.run(read())), port))
+    except KeyboardInterrupt:
+        say("")
+    except OSError as error:
+        fail(f"cannot listen on {_HOST}:{port}: {error.strerror}", ExitCode.UNREADABLE)
+    except KubeError as error:
+        fail(str(error), ExitCode.UNREADABLE)
+
+
+async def _serve(snapshots: Snapshots, port: int) -> None:
+    server = Server(snapshots, secrets.token_urlsafe(16))
+    runner = web.AppRunner(server.make_app(), access_log=None, shutdown_timeout=1.0)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, _HOST, port)
+        await site.start()
+        server.port = int(runner.addresses[0][1])
+        address = f"http://{_HOST}:{server.port}"
+        say(f"answers: {address}{BASE}/overview")
+        say(f"what can be asked: {address}/openapi.json")
+        say(f"key: {server.key}")
+        say(f'for example: curl -H "Authorization: Bearer {server.key}" {address}{BASE}/queue')
+        reading = asyncio.create_task(snapshots.run())
+        try:
+            while time.monotonic() < server.asked_at + IDLE_SECONDS:
+                done, _ = await asyncio.wait({reading}, timeout=_LOOK_SECONDS)
+                for task in done:
+                    task.result()
+        finally:
+            reading.cancel()
+    finally:
+        snapshots.close()
+        await runner.cleanup()

@@ -1,0 +1,202 @@
+"""Server-sent events: what changed in answers, for browsers that keep one connection.
+
+A stream has topics, each one route with its parameters: ``queue(class=Room)``, ``overview``,
+``explanation(namespace=a,kind=podgroup,name=b)``. It begins with the whole answer (of a list: its
+first page); then come rows that are new, changed or gone, or the value as a whole if it changed.
+Differences are those of documents: no route knows of streams.
+"""
+
+import asyncio
+import json
+import re
+import secrets
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from aiohttp import web
+
+from koord.see.paging import (
+    ExpiredPage,
+    InvalidQuery,
+    ListQuery,
+    Row,
+    make_page,
+    parse_query,
+    select,
+)
+from koord.see.routes import ROUTES, Ask, NothingThere, Route, head_for
+from koord.see.snapshots import Snapshot, Snapshots
+
+MOST_STREAMS: Final = 100
+MOST_TOPICS: Final = 8
+MOST_TOPIC: Final = 1024
+"""Characters."""
+SIGN_SECONDS: Final = 15.0
+"""Something is sent at least as often: what lies between closes connections that are silent."""
+LONGEST_SECONDS: Final = 3600.0
+MOST_BUFFERED: Final = 256 * 1024
+_TOPIC: Final = re.compile(r"(\w+)(?:\((.*)\))?", re.DOTALL)
+_BY_NAME: Final = {route.answer.lower(): route for route in ROUTES if route.method == "GET"}
+
+
+@dataclass(slots=True)
+class Topic:
+    """What a stream follows, and what it has sent of it."""
+
+    name: str
+    route: Route
+    ask: Ask
+    query: ListQuery | None
+    sent: dict[str, Row] = field(default_factory=dict)
+    """Rows of a list by key, or the value under an empty one."""
+    has_begun: bool = False
+
+    def hello(self, snapshot: Snapshot, instance: str) -> dict[str, Any]:
+        """Return the whole answer in its envelope; of a list the first page."""
+        self.has_begun = True
+        value = self.route.compute(snapshot, self.ask)
+        form, query = self.route.form, self.query
+        if form is not None and query is not None:
+            self.sent = {form.key(row): row for row in select(value, query, form)}
+            value = make_page(value, query, form, instance)
+        else:
+            self.sent = {"": value}
+        return head_for(self.route, snapshot, self.ask, instance, time.time()).wrap(value)
+
+    def changes(self, snapshot: Snapshot) -> dict[str, Any] | None:
+        """Return what differs from what was sent; None if nothing does."""
+        value = self.route.compute(snapshot, self.ask)
+        form, query, before = self.route.form, self.query, self.sent
+        if form is None or query is None:
+            self.sent = {"": value}
+            return None if before == self.sent else {"value": value}
+        chosen = select(value, query, form)
+        self.sent = {form.key(row): row for row in chosen}
+        changed = [row for key, row in self.sent.items() if before.get(key) != row]
+        gone = [key for key in before if key not in self.sent]
+        order = list(self.sent)
+        if not changed and not gone and order == list(before):
+            return None
+        return {"set": changed, "gone": gone, "order": order}
+
+
+def parse_topic(text: str, instance: str) -> Topic:
+    """Read ``name(key=value,…)``. Raises ``InvalidQuery``."""
+    match = _TOPIC.fullmatch(text) if len(text) <= MOST_TOPIC else None
+    route = _BY_NAME.get(match[1]) if match else None
+    if match is None or route is None:
+        topics = ", ".join(_BY_NAME)
+        raise InvalidQuery(
+            f"topic: {text[:64]!r} is none of {topics}, with (key=value,…) behind it"
+        )
+    pairs = [pair.partition("=") for pair in (match[2] or "").split(",") if pair]
+    given = {key.strip(): value.strip() for key, _, value in pairs}
+    names = set(re.findall(r"\{(\w+)\}", route.path))
+    missing = sorted(names - given.keys())
+    if missing:
+        raise InvalidQuery(f"topic: {route.answer.lower()} needs {', '.join(missing)}")
+    params = {key: value for key, value in given.items() if key not in names}
+    if route.form is None and params:
+        raise InvalidQuery(f"topic: {route.answer.lower()} has no {next(iter(params))}")
+    query = parse_query(params, route.form, instance) if route.form is not None else None
+    return Topic(text, route, Ask({key: given[key] for key in names}), query)
+
+
+class Streams:
+    """All streams of a process."""
+
+    def __init__(self, snapshots: Snapshots) -> None:
+        self._snapshots = snapshots
+        self._open = 0
+
+    async def serve(self, request: web.Request, headers: Mapping[str, str]) -> web.StreamResponse:
+        """Send events until the client goes, an hour is over, or the client is too slow."""
+        try:
+            topics = self._topics_of(request)
+        except (InvalidQuery, ExpiredPage) as error:
+            raise web.HTTPBadRequest(reason=str(error)) from None
+        if self._open >= MOST_STREAMS:
+            raise web.HTTPTooManyRequests(reason=f"{MOST_STREAMS} streams are open")
+        response = web.StreamResponse(
+            headers={
+                **headers,
+                "Content-Type": "text/event-stream",
+                "Cache-Control": "no-store",
+                "X-Accel-Buffering": "no",
+            }
+        )
+        self._open += 1
+        try:
+            await response.prepare(request)
+            # Not all at the same time, if this process ends.
+            await response.write(f"retry: {2000 + secrets.randbelow(6000)}\n\n".encode())
+            async with asyncio.timeout(LONGEST_SECONDS):
+                await self._follow(request, response, topics)
+        except TimeoutError:
+            await response.write(_event("bye", {"why": "Hour", "again": True}))
+        except ConnectionError:
+            pass
+        finally:
+            self._open -= 1
+        return response
+
+    def _topics_of(self, request: web.Request) -> list[Topic]:
+        texts = request.query.getall("topic", [])
+        if not 1 <= len(texts) <= MOST_TOPICS:
+            raise InvalidQuery(f"topic: give from 1 to {MOST_TOPICS} of them")
+        return [parse_topic(text, self._snapshots.instance) for text in texts]
+
+    async def _follow(
+        self, request: web.Request, response: web.StreamResponse, topics: list[Topic]
+    ) -> None:
+        seen = 0
+        while True:
+            snapshot = await self._snapshots.next_after(seen, SIGN_SECONDS)
+            if snapshot is None:
+                await response.write(b": .\n\n")
+                continue
+            seen = snapshot.number
+            for topic in topics:
+                event = await self._snapshots.answer(_Step(topic, snapshot, self._instance))
+                if event:
+                    await response.write(event)
+            transport = request.transport
+            if transport is None or transport.get_write_buffer_size() > MOST_BUFFERED:
+                await response.write(_event("bye", {"why": "slow", "again": True}))
+                return
+
+    @property
+    def _instance(self) -> str:
+        return self._snapshots.instance
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """Computes the next event of a topic; empty for nothing."""
+
+    topic: Topic
+    snapshot: Snapshot
+    instance: str
+
+    def __call__(self) -> bytes:
+        topic, identity = self.topic, f"{self.instance}:{self.snapshot.number}"
+        try:
+            if not topic.has_begun:
+                body = {"topic": topic.name, **topic.hello(self.snapshot, self.instance)}
+                return _event("hello", body, identity)
+            changes = topic.changes(self.snapshot)
+        except NothingThere as error:
+            topic.has_begun = False
+            return _event("gap", {"topic": topic.name, "message": str(error)}, identity)
+        if changes is None:
+            return b""
+        kind = "value" if "value" in changes else "rows"
+        return _event(kind, {"topic": topic.name, **changes}, identity)
+
+
+def _event(kind: str, body: Mapping[str, Any], identity: str = "") -> bytes:
+    """Return an event; JSON has no line breaks of its own."""
+    head = f"id: {identity}\n" if identity else ""
+    return f"{head}event: {kind}\ndata: {json.dumps(body, ensure_ascii=True)}\n\n".encode()

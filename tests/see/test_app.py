@@ -1,0 +1,307 @@
+"""Answers over HTTP: who gets them, in which form, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.builders import make_node, make_pod, make_quota
+from tests.cluster import FakeCluster, make_cluster
+
+from koord.answers.reading import Reading, Target, TargetKind
+from koord.kube.errors import KubeError
+from koord.see.app import BASE, BURST, Bucket, Server
+from koord.see.openapi import make_document
+from koord.see.routes import ROUTES, Ask
+from koord.see.snapshots import Snapshot, Snapshots
+from koord.see.stream import parse_topic
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+KEY = "right"
+HERE = Target(TargetKind.POD, "default", "")
+
+
+def make_filled_cluster() -> FakeCluster:
+    cluster = make_cluster(2).nodes(make_node("away").gpu(8).taint("x")).quotas(make_quota("a"))
+    cluster.pods(
+        make_pod("runs").gpu(3).running("n0"), *(make_pod(f"w{at}").gpu(8) for at in (1, 2))
+    )
+    return cluster.gang("train", 4)
+
+
+class Changing:
+    """A cluster that is read again and again; ``problem`` makes reading fail."""
+
+    def __init__(self) -> None:
+        self.cluster = make_filled_cluster()
+        self.problem = ""
+
+    def read(self) -> tuple[Reading, Target]:
+        if self.problem:
+            raise KubeError(self.problem)
+        return Reading(self.cluster.state), HERE
+
+
+class Client:
+    """Asks a server as a program would."""
+
+    def __init__(self, session: aiohttp.ClientSession, server: Server, source: Changing) -> None:
+        self.session, self.server, self.source = session, server, source
+        self.root = f"http://127.0.0.1:{server.port}"
+
+    async def get(self, path: str, **headers: str) -> tuple[int, Any, aiohttp.ClientResponse]:
+        given = {"Authorization": f"Bearer {KEY}", **headers}
+        async with self.session.get(f"{self.root}{path}", headers=given) as response:
+            text = await response.text()
+            return response.status, json.loads(text) if text else None, response
+
+    async def post(self, path: str, body: str, key: str = KEY) -> tuple[int, Any]:
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        async with self.session.post(f"{self.root}{path}", data=body, headers=headers) as response:
+            return response.status, await response.json()
+
+
+@asynccontextmanager
+async def open_server(*, is_read: bool = True) -> AsyncIterator[Client]:
+    source = Changing()
+    snapshots = Snapshots(source.read)
+    server = Server(snapshots, KEY)
+    runner = web.AppRunner(server.make_app(), shutdown_timeout=0.1)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        server.port = int(runner.addresses[0][1])
+        if is_read:
+            await snapshots.read_once()
+        async with aiohttp.ClientSession() as session:
+            yield Client(session, server, source)
+    finally:
+        snapshots.close()
+        await runner.cleanup()
+
+
+async def test_every_answer_has_the_envelope() -> None:
+    async with open_server() as client:
+        paths = {
+            "{namespace}": "default",
+            "{kind}": "podgroup",
+            "explanations/podgroup/{name}": "explanations/podgroup/train",
+            "quotas/{name}": "quotas/a",
+        }
+        for route in ROUTES:
+            path = route.path
+            for part, value in paths.items():
+                path = path.replace(part, value)
+            if route.method == "POST" or "{" in path:
+                continue
+            status, document, _ = await client.get(f"{BASE}/{path}")
+            assert status == 200, (path, document)
+            assert document["answer"] == route.answer
+            assert document["asOf"]["state"] == 1
+            assert document["asOf"]["instance"] == client.server.snapshots.instance
+            assert document["value"] is not None
+
+
+async def test_the_overview_adds_up() -> None:
+    async with open_server() as client:
+        _, document, _ = await client.get(f"{BASE}/overview")
+    gpus = document["value"]["gpus"]
+    assert gpus.pop("total") == sum(gpus.values()) == 24
+    assert sum(document["value"]["waiting"].values()) == 3
+    assert document["value"]["waiting"]["Room"] == 2
+
+
+async def test_the_queue_is_paged_and_filtered() -> None:
+    async with open_server() as client:
+        _, first, _ = await client.get(f"{BASE}/queue?limit=1")
+        value = first["value"]
+        assert (len(value["items"]), value["total"], value["remaining"]) == (1, 3, 2)
+        _, after, _ = await client.get(f"{BASE}/queue?limit=1&continue={value['continue']}")
+        assert after["value"]["items"][0]["position"] == 2
+        _, room, _ = await client.get(f"{BASE}/queue?class=Room&fields=names,class")
+        assert {row["class"] for row in room["value"]["items"]} == {"Room"}
+        status, refusal, _ = await client.get(f"{BASE}/queue?limit=x")
+        assert (status, refusal["error"]) == (400, "Invalid")
+        expired = await client.get(f"{BASE}/queue?class=Room&continue={value['continue']}")
+        assert (expired[0], expired[1]["error"]) == (410, "Expired")
+
+
+async def test_nobody_gets_an_answer_without_the_key() -> None:
+    async with open_server() as client:
+        for headers in ({"Authorization": ""}, {"Authorization": "Bearer wrong"}):
+            status, refusal, response = await client.get(f"{BASE}/overview", **headers)
+            assert (status, refusal["error"]) == (401, "Unauthorized")
+            assert response.headers["X-Content-Type-Options"] == "nosniff"
+        status, _ = await client.post("/session", '{"key": "wrong"}', key="")
+        assert status == 401
+
+
+async def test_the_key_is_traded_for_a_cookie_that_scripts_cannot_read() -> None:
+    async with open_server() as client:
+        async with client.session.post(f"{client.root}/session", json={"key": KEY}) as response:
+            cookie = response.cookies["koord"]
+            assert (cookie["httponly"], cookie["samesite"]) == (True, "Strict")
+            sent = {"Cookie": f"koord={cookie.value}"}
+        async with client.session.get(f"{client.root}{BASE}/overview", headers=sent) as response:
+            assert response.status == 200
+
+
+async def test_other_names_of_the_host_are_refused() -> None:
+    async with open_server() as client:
+        status, refusal, _ = await client.get(f"{BASE}/overview", Host="evil.example:80")
+        assert (status, refusal["error"]) == (421, "WrongHost")
+
+
+async def test_an_answer_that_did_not_change_is_not_sent_again() -> None:
+    async with open_server() as client:
+        _, _, response = await client.get(f"{BASE}/quotas")
+        tag = response.headers["ETag"]
+        assert (await client.get(f"{BASE}/quotas", **{"If-None-Match": tag}))[0] == 304
+        await client.server.snapshots.read_once()
+        assert (await client.get(f"{BASE}/quotas", **{"If-None-Match": tag}))[0] == 200
+
+
+async def test_before_the_first_reading_it_says_why_there_is_no_answer() -> None:
+    async with open_server(is_read=False) as client:
+        status, refusal, _ = await client.get(f"{BASE}/overview")
+        assert (status, refusal["error"], refusal["retryAfterSeconds"]) == (503, "NotReady", 2)
+        client.source.problem = "no way"
+        await client.server.snapshots.read_once()
+        _, refusal, _ = await client.get(f"{BASE}/overview")
+        assert refusal["message"] == "no way"
+
+
+async def test_a_reading_that_fails_keeps_what_was_read_before() -> None:
+    async with open_server() as client:
+        client.source.problem = "no way"
+        await client.server.snapshots.read_once()
+        status, document, _ = await client.get(f"{BASE}/overview")
+        assert (status, document["asOf"]["state"]) == (200, 1)
+
+
+async def test_what_does_not_exist_is_not_found() -> None:
+    async with open_server() as client:
+        for path in ("quotas/none", "nodes/none/devices", "topologies/none"):
+            status, refusal, _ = await client.get(f"{BASE}/{path}")
+            assert (status, refusal["error"]) == (404, "NotFound"), path
+        asked = f"{BASE}/namespaces/default/explanations"
+        for path in ("podgroup/none", "spaceship/train"):
+            assert (await client.get(f"{asked}/{path}"))[0] == 404
+        assert (await client.get("/elsewhere"))[0] == 404
+
+
+async def test_room_is_computed_from_a_body() -> None:
+    async with open_server() as client:
+        status, document = await client.post(f"{BASE}/room", "shape: 1x4")
+        assert (status, document["value"]["shape"]) == (200, "1x4")
+        for body in ("{", "[1]", '{"shape": 4}', '{"shape": "4by8"}', '{"form": "4"}'):
+            status, refusal = await client.post(f"{BASE}/room", body)
+            assert (status, refusal["error"]) == (400, "Invalid"), body
+
+
+async def test_an_answer_that_fails_is_one_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(self: Snapshot) -> None:
+        raise ZeroDivisionError
+
+    async with open_server() as client:
+        monkeypatch.setattr(Snapshot, "waiting", property(fail))
+        status, refusal, _ = await client.get(f"{BASE}/overview")
+        assert (status, refusal["error"]) == (500, "InternalError")
+        assert (await client.get(f"{BASE}/quotas"))[0] == 200
+
+
+async def test_a_stream_tells_what_is_new_and_what_is_gone() -> None:
+    async with open_server() as client:
+        url = f"{client.root}{BASE}/stream?topic=queue(fields=names)&topic=overview"
+        headers = {"Authorization": f"Bearer {KEY}"}
+        async with client.session.get(url, headers=headers) as response:
+            assert response.headers["Content-Type"] == "text/event-stream"
+            events = read_events(response)
+            (kind, hello), (_, overview) = await anext(events), await anext(events)
+            assert (kind, hello["answer"], hello["value"]["total"]) == ("hello", "Queue", 3)
+            assert overview["value"]["gpus"]["total"] == 24
+            client.source.cluster.delete_pods("w1")
+            client.source.cluster.pods(make_pod("w3").gpu(8))
+            await client.server.snapshots.read_once()
+            kind, rows = await anext(events)
+            assert (kind, rows["gone"]) == ("rows", ["pod/default/w1"])
+            assert ["default/w3"] in [row["names"] for row in rows["set"]]
+
+
+async def read_events(response: aiohttp.ClientResponse) -> AsyncIterator[tuple[str, Any]]:
+    kind = ""
+    async for line in response.content:
+        text = line.decode().rstrip("\n")
+        if text.startswith("event: "):
+            kind = text.removeprefix("event: ")
+        elif text.startswith("data: "):
+            yield kind, json.loads(text.removeprefix("data: "))
+
+
+def fill(names: list[str]) -> Snapshot:
+    cluster = make_cluster(1).pods(*(make_pod(name).gpu(8) for name in names))
+    return Snapshot(Reading(cluster.state), HERE, 1, 0.0)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(st.sets(st.sampled_from("abcd")), min_size=2, max_size=4))
+def test_changes_applied_to_the_first_answer_give_the_present_one(courses: list[set[str]]) -> None:
+    topic = parse_topic("queue", "i")
+    shown = {
+        row["names"][0]: row for row in topic.hello(fill(sorted(courses[0])), "i")["value"]["items"]
+    }
+    for names in courses[1:]:
+        snapshot = fill(sorted(names))
+        changes = topic.changes(snapshot) or {"set": [], "gone": []}
+        shown |= {row["names"][0]: row for row in changes["set"]}
+        for key in changes["gone"]:
+            del shown[key.removeprefix("pod/")]
+        fresh = topic.route.compute(snapshot, Ask())
+        assert shown == {row["names"][0]: row for row in fresh}
+
+
+@pytest.mark.parametrize(
+    "topic",
+    ["", "nothing", "room", "queue(colour=red)", "overview(a=b)", "quota", "x" * 2000, "queue("],
+)
+async def test_wrong_topics_are_refused(topic: str) -> None:
+    async with open_server() as client:
+        status, refusal, _ = await client.get(f"{BASE}/stream?topic={topic}")
+        assert (status, refusal["error"]) == (400, "Invalid")
+
+
+def test_requests_are_bounded_per_second() -> None:
+    bucket = Bucket(clock=lambda: now[0])
+    now = [100.0]
+    assert [bucket.take() for _ in range(BURST + 1)] == [True] * BURST + [False]
+    now[0] += 1.0
+    assert sum(bucket.take() for _ in range(BURST)) == 20
+
+
+def references(document: Any) -> Iterator[str]:
+    if isinstance(document, dict):
+        for key, value in document.items():
+            if key == "$ref":
+                yield value
+            yield from references(value)
+    elif isinstance(document, list):
+        for value in document:
+            yield from references(value)
+
+
+def test_the_description_names_every_route_and_all_that_it_refers_to() -> None:
+    document = make_document(ROUTES, BASE)
+    assert set(document["paths"]) == {f"{BASE}/{route.path}" for route in ROUTES}
+    schemas = document["components"]["schemas"]
+    assert {ref.rpartition("/")[2] for ref in references(document)} <= schemas.keys()
+    json.dumps(document)
+    operations = [next(iter(each.values())) for each in document["paths"].values()]
+    assert len({operation["operationId"] for operation in operations}) == len(ROUTES)
