@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from koord.answers.envelope import GapCause
 from koord.answers.reading import Extent
 from koord.core.balance.outcome import CAPPED, NO_TARGET, NO_USAGE, NOT_SETTLED, Stop
 from koord.core.device.status import DeviceReadiness
@@ -38,6 +39,7 @@ OF_OUTPUT = {
     "NotKnown",
     *map(str, MoveStage),
     "BeingDeleted",
+    *map(str, GapCause),
     *(str(stop) for stop in Stop),
     *(refusal.rule for refusal in (NO_TARGET, NO_USAGE, NOT_SETTLED, *CAPPED.values())),
 }

@@ -23,7 +23,7 @@ from koord.see.openapi import make_document
 from koord.see.paging import ExpiredPage, InvalidQuery, make_page, parse_query
 from koord.see.routes import ROUTES, Ask, NothingThere, Route, head_for
 from koord.see.snapshots import Snapshot, Snapshots
-from koord.see.stream import Streams
+from koord.see.stream import EventStreams
 
 BASE: Final = "/apis/answers.operators.koordinator.sh/v1alpha1"
 MOST_BODY: Final = 256 * 1024
@@ -81,10 +81,10 @@ class Server:
     _cookie: str = field(default_factory=lambda: secrets.token_urlsafe(24))
     _bucket: Bucket = field(default_factory=Bucket)
     _waiting: int = 0
-    _streams: Streams = field(init=False)
+    _streams: EventStreams = field(init=False)
 
     def __post_init__(self) -> None:
-        self._streams = Streams(self.snapshots)
+        self._streams = EventStreams(self.snapshots)
 
     def make_app(self) -> web.Application:
         app = web.Application(client_max_size=MOST_BODY, middlewares=[self._guard])

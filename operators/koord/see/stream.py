@@ -104,7 +104,7 @@ def parse_topic(text: str, instance: str) -> Topic:
     return Topic(text, route, Ask({key: given[key] for key in names}), query)
 
 
-class Streams:
+class EventStreams:
     """All streams of a process."""
 
     def __init__(self, snapshots: Snapshots) -> None:
@@ -159,7 +159,7 @@ class Streams:
                 continue
             seen = snapshot.number
             for topic in topics:
-                event = await self._snapshots.answer(_Step(topic, snapshot, self._instance))
+                event = await self._snapshots.answer(_NextEvent(topic, snapshot, self._instance))
                 if event:
                     await response.write(event)
             transport = request.transport
@@ -173,7 +173,7 @@ class Streams:
 
 
 @dataclass(frozen=True, slots=True)
-class _Step:
+class _NextEvent:
     """Computes the next event of a topic; empty for nothing."""
 
     topic: Topic
