@@ -33,8 +33,9 @@ GROUP_LABEL = "pod-group.scheduling.sigs.k8s.io"
 PATIENCE_SECONDS = 45.0
 LONGEST_PAUSE_SECONDS = 0.5
 """Between two looks at what a test waits for, which cost the server and the test time."""
-SETTINGS = "device: {recoverySeconds: 2s}\n"
-"""Devices are used again soon after they have failed; earlier releases do not know that."""
+SETTINGS = "device: {recoverySeconds: 2s}\naudit: {feed: true}\n"
+"""Devices are used again soon after they have failed, and decisions are recorded; earlier releases
+do not know that."""
 
 
 def kubernetes_version() -> tuple[int, int]:

@@ -24,6 +24,7 @@ from koord.answers.encoding import encode
 from koord.answers.envelope import AnswerHead
 from koord.answers.explain import PlacementState, ShapeOffers
 from koord.answers.gaps import head_of
+from koord.answers.happenings import tell_episodes
 from koord.answers.queued_jobs import QueuedJobView, find_queued_job
 from koord.answers.reading import Reading, Target, TargetKind, TargetNotFoundError
 from koord.answers.reports import Reported, ReportedReason
@@ -33,6 +34,7 @@ from koord.cli.cluster import read_cluster, refuse_without_pods
 from koord.cli.common import ExitCode, Output, fail, warn
 from koord.cli.connection import open_client
 from koord.cli.find_target import TargetLookup, find_target
+from koord.cli.history_view import make_happenings
 from koord.cli.job_state import COUNTED, JobState, find_of_pod
 from koord.cli.leases import read_leader
 from koord.cli.output import count_of, make_table, print_in
@@ -41,7 +43,7 @@ from koord.core.engine.cause import Cause
 from koord.core.engine.reasons import CauseCount
 from koord.core.gang.reasons import InvalidAnnotation
 from koord.core.model import units
-from koord.core.model.gang_history import Episode, find_eviction
+from koord.core.model.gang_history import find_eviction
 from koord.core.model.reasons import RefusedByScheduler
 from koord.core.model.text import format_age, named
 from koord.core.model.units import approximate, format_amount
@@ -264,7 +266,7 @@ def make_parts(
         yield from make_network(answer.network, None if most_nodes is None else MOST_DOMAINS)
     if with_history:
         yield ""
-        yield from _make_history(answer.episodes, now)
+        yield from make_happenings(tell_episodes(answer.episodes), now)
     if answer.advice:
         yield ""
         yield Text("What would help", style="bold")
@@ -320,16 +322,6 @@ def _make_reasons(answer: Explanation, now: float) -> Iterator[str]:
         yield "There is room for the members that wait."
     elif answer.waits is not None:
         yield f"{answer.waits.reason.code}: {answer.waits.message}"
-
-
-def _make_history(episodes: Sequence[Episode], now: float) -> Iterator[RenderableType]:
-    if not episodes:
-        yield "Nothing is known to have happened to it."
-        return
-    table = make_table("AGO", "WHAT", "WHY", "FOR", right=("AGO",))
-    for episode in reversed(episodes):
-        table.add_row(format_age(now - episode.time), episode.what, episode.why, episode.by)
-    yield table
 
 
 def _describe_place(place: PodPlace, target: Target) -> str:

@@ -215,7 +215,7 @@ async def find_of_pods(client: Client, namespace: str, prefix: str) -> EvictionE
 async def _read(client: Client, namespace: str, selector: str) -> Iterable[EvictionEvent]:
     params = {"fieldSelector": f"involvedObject.kind=Pod,{selector}", "limit": _MOST}
     try:
-        page = await client.get(path_in(_EVENTS, namespace), ObjectList[_Event], params)
+        page = await client.get(path_in(_EVENTS, namespace), ObjectList[ObjectEvent], params)
     except ApiError:
         return ()
     return [
@@ -227,13 +227,17 @@ async def _read(client: Client, namespace: str, selector: str) -> Iterable[Evict
     ]
 
 
-class _Involved(msgspec.Struct):
+class InvolvedObject(msgspec.Struct):
+    """What an event is about."""
+
     name: str = ""
 
 
-class _Event(msgspec.Struct, rename="camel"):
+class ObjectEvent(msgspec.Struct, rename="camel"):
+    """An event, reduced to what is told of it."""
+
     metadata: WireObjectMeta
-    involved_object: _Involved
+    involved_object: InvolvedObject
     reason: str = ""
     message: str = ""
     event_time: datetime | None = None

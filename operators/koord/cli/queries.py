@@ -167,6 +167,17 @@ def find_meant(
     kind: str, namespace: str, name: str, kubeconfig: str, context: str
 ) -> tuple[str, str, str]:
     """Parse as ``parse_target`` does, and look up NAME and NAMESPACE/NAME without a kind."""
+    kind, namespace, name = parse_subject(kind, namespace, name)
+    if kind:
+        return kind, namespace, name
+    from koord.cli.find_target import find_named
+
+    named = find_named(namespace, name, kubeconfig, context)
+    return named.kind, named.namespace, named.name
+
+
+def parse_subject(kind: str, namespace: str, name: str) -> tuple[str, str, str]:
+    """Parse as ``parse_target`` does, and NAME and NAMESPACE/NAME: these have no kind."""
     first, slash, second = kind.partition("/")
     if name or first.lower() in _KINDS:
         return parse_target(kind, namespace, name)
@@ -174,10 +185,7 @@ def find_meant(
         raise typer.BadParameter("give a NAME, NAMESPACE/NAME or KIND/NAME", param_hint="KIND")
     if slash and namespace not in {"", first}:
         raise typer.BadParameter(f"{kind} is not in namespace {namespace}", param_hint="KIND")
-    from koord.cli.find_target import find_named
-
-    named = find_named(first if slash else namespace, second or first, kubeconfig, context)
-    return named.kind, named.namespace, named.name
+    return "", first if slash else namespace, second or first
 
 
 def parse_target(kind: str, namespace: str, name: str) -> tuple[str, str, str]:

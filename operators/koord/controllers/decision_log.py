@@ -127,6 +127,9 @@ class DecisionLog:
     def _refuse(self, unit: Unit, refusal: Unplaced) -> None:
         self._refused += 1
         followed = self._follow(unit)
+        if not followed.attempts and not unit.group:
+            began = Began(_ms(unit.pods[0].created))
+            self._add(RecordKind.SEEN, self._describe(unit), began)
         followed.attempts += 1
         place = self.place_of(followed.key)
         self._wait(followed.trace, followed.attempts, refusal.reason, place, unit)

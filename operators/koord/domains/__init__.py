@@ -135,6 +135,13 @@ DOMAINS: Final = (
         "audit",
         settings={"audit": "koord.domains.audit_settings:AuditSettings"},
         start="koord.runtime.audit:start",
+        commands=(
+            Command(
+                "history",
+                "koord.cli.history",
+                "Show what happened to a pod, gang or Job, and where its time went.",
+            ),
+        ),
     ),
     Domain(
         "balance",

@@ -336,7 +336,7 @@ async def _lead(process: _Process, stop: asyncio.Event) -> None:
     election.signs = True
     if process.parts.audit is not None:
         term = (election.lease.spec.lease_transitions or 0) if election.lease else 0
-        process.parts.audit.begin_term(term + 1, election.identity)
+        process.parts.audit.begin_term(term, election.identity)
     process.kopf.operate()
     async with asyncio.TaskGroup() as group:
         background = (*process.parts.background, process.report)

@@ -104,9 +104,9 @@ class FeedPages:
             numbers = {name: _parse(query, name, *bounds) for name, bounds in _BOUNDS.items()}
         except ValueError as error:
             return Page(400, f"{error}\n".encode())
-        if not self.is_leading() or not self.ring.term:
+        if not self.is_leading() or self.ring.term is None:
             return Page(503, b"this process does not lead\n")
-        term = numbers["term"] or self.ring.term
+        term = self.ring.term if numbers["term"] < 0 else numbers["term"]
         until = time.monotonic() + numbers["wait"]
         while True:
             if term != self.ring.term:
@@ -128,7 +128,7 @@ class FeedPages:
 
 
 _BOUNDS: Final[Mapping[str, tuple[int, int, int]]] = {
-    "term": (0, 0, 1 << 53),
+    "term": (-1, 0, 1 << 53),
     "after": (0, 0, 1 << 53),
     "limit": (DEFAULT_LIMIT, 1, MOST_PER_PAGE),
     "wait": (0, 0, LONGEST_WAIT_SECONDS),
@@ -154,7 +154,7 @@ class RecordLog:
     ring: Ring
     to: str
     most_bytes: int = FILE_BYTES
-    _term: int = 0
+    _term: int | None = None
     _after: int = 0
     _warned_at: float = float("-inf")
 

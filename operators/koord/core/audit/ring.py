@@ -19,8 +19,8 @@ class Ring:
     """Records of one term, numbered from 1 without holes."""
 
     def __init__(self, most: int, most_bytes: int) -> None:
-        self.term = 0
-        """The term that is being recorded; 0 before the first."""
+        self.term: int | None = None
+        """The term that is being recorded; None before the first."""
         self.last = 0
         """The number of the last record of the term."""
         self.made = 0
@@ -63,7 +63,7 @@ class Ring:
         with self._lock:
             self.last += 1
             self.made += 1
-            record.term, record.seq = self.term, self.last
+            record.term, record.seq = self.term or 0, self.last
             self._records.append(record)
             self._bytes += record.size
             while len(self._records) > self._most or (
@@ -79,7 +79,7 @@ class Ring:
         with self._lock:
             if not self._records or limit < 1 or after >= self.last:
                 return []
-            first, term = self._records[0].seq, self.term
+            first, term = self._records[0].seq, self.term or 0
             records: list[AuditRecord] = []
             if after < first - 1:
                 gap = RecordGap(after + 1, first - 1, first - 1 - after)
