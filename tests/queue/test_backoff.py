@@ -52,7 +52,7 @@ class Scene:
 
 @pytest.mark.parametrize("gang", ["", "default/g"])
 def test_each_failure_in_a_row_doubles_the_pause(gang: str) -> None:
-    scene, now, key = Scene(gang=gang), NOW, gang or "job/"
+    scene, now, key = Scene(gang=gang), NOW, gang or "default/job/"
     for failures in range(1, 8):
         scene.ran(f"train-{failures}", now, 5)
         now += 5
@@ -167,3 +167,11 @@ def test_it_is_the_same_after_a_restart_and_in_any_order(
     by_end = sorted(enumerate(runs), key=lambda run: (sum(run[1]), f"uid-{run[0]}"))
     shuffled = data.draw(st.permutations(by_end))
     assert find(by_end, is_stepwise=True) == find(list(shuffled), is_stepwise=False)
+
+
+def test_pods_of_another_namespace_that_name_a_controller_make_none_of_its_pods_wait() -> None:
+    scene = Scene()
+    for failures in range(3):
+        scene.ran(f"evil-{failures}", NOW + 9 * failures, 5, namespace="evil", uid=f"e{failures}")
+    scene.wait("train-0", NOW + 30)
+    assert scene.step(NOW + 30) == ["train-0"]

@@ -132,7 +132,9 @@ def _source_of(pod: Pod) -> str:
     if pod.gang is not None:
         return pod.gang.key
     controller = controller_of(pod)
-    return "" if controller is None else f"{controller.uid}/{place_of(pod, controller)}"
+    if controller is None:
+        return ""
+    return f"{pod.namespace}/{controller.uid}/{place_of(pod, controller)}"
 
 
 def _has_run(pod: Pod) -> bool:
