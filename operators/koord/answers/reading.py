@@ -173,6 +173,10 @@ class Reading:
     sight: Sight = EVERYTHING
     """What of all that was read the asker may see; everything, if it was read with her rights."""
 
+    all_details: Mapping[tuple[TargetKind, str], TargetDetails] = field(default_factory=dict)
+    """Details of all that waits, by kind and ``namespace/name`` (of reservations: name), where they
+    were asked for."""
+
     def gap_of(self, kind: str) -> Gap | None:
         """Return the gap of a kind, given by its name; None if all of it was read."""
         return next((gap for gap in self.gaps if gap.kind.name == kind), None)

@@ -103,12 +103,15 @@ W = TypeVar("W", bound=HasMeta)
 T = TypeVar("T")
 
 
-async def read_cluster(client: Client, target: Target, *, compat: bool = False) -> Reading:
+async def read_cluster(
+    client: Client, target: Target, *, compat: bool = False, for_all: bool = False
+) -> Reading:
     """Read everything that an answer about ``target`` depends on. Raises ``KubeError``.
 
-    ``compat`` asks for Koordinator's rules even if the operators do not follow them.
+    ``compat`` asks for Koordinator's rules even if the operators do not follow them. With
+    ``for_all`` the reading tells as much of all that waits as of the target.
     """
-    reader = _Reader(client, target)
+    reader = _Reader(client, target, for_all=for_all)
     leader = await read_leader(client)
     leader_report = cast("LeaderReport | None", leader.report) if leader else None
     load = read_reported_load(leader_report.load if leader_report is not None else None)
@@ -168,6 +171,7 @@ async def read_cluster(client: Client, target: Target, *, compat: bool = False) 
         reader.places,
         reader.standings,
         await read_reported(client, target.namespace) if is_partial else None,
+        all_details=reader.all_details,
     )
 
 
@@ -262,8 +266,10 @@ def _are_hooked(statuses: Iterable[Mapping[str, Any]]) -> bool | None:
 class _Reader:
     """Lists kinds in the widest extent that is allowed; records how the target looks."""
 
-    def __init__(self, client: Client, target: Target) -> None:
+    def __init__(self, client: Client, target: Target, *, for_all: bool = False) -> None:
         self.details: TargetDetails | None = None
+        self.all_details: dict[tuple[TargetKind, str], TargetDetails] = {}
+        self._kind_of = {kind.path: name for name, kind in _KINDS.items()} if for_all else {}
         self.gaps: list[Gap] = []
         self.rejected: dict[str, str] = {}
         self.reports: dict[str, Reported] = {}
@@ -330,6 +336,11 @@ class _Reader:
         is_named = meta.name == self._target.name
         if is_named and source.path == self._path and meta.namespace in self._places:
             self.details = _see(cast("WirePod | WireCustomResource", item))
+        if source.path in self._kind_of and not (isinstance(item, WirePod) and item.spec.node_name):
+            title = f"{meta.namespace}/{meta.name}".removeprefix("/")
+            self.all_details[self._kind_of[source.path], title] = _see(
+                cast("WirePod | WireCustomResource", item)
+            )
         if meta.finalizers and meta.deletion_timestamp and isinstance(item, WirePod):
             self.finalizers[f"{meta.namespace}/{meta.name}"] = tuple(meta.finalizers)
         try:

@@ -30,7 +30,7 @@ def serve(port: int, kubeconfig: str, context: str) -> None:
     async def read() -> tuple[Reading, Target]:
         async with open_client(kubeconfig, context) as (client, access):
             target = Target(TargetKind.POD, access.namespace, "")
-            return await read_cluster(client, target), target
+            return await read_cluster(client, target, for_all=True), target
 
     gc.enable()  # unlike in commands that end soon
     try:

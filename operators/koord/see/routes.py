@@ -98,8 +98,9 @@ def _explanation(snapshot: Snapshot, ask: Ask) -> Any:
     target = _target_of(snapshot, ask)
     if target is snapshot.target:
         raise NothingThere(f"{ask.parts['kind']!r} is none of {', '.join(KINDS)}")
+    details = snapshot.reading.all_details.get((target.kind, target.title))
     try:
-        return encode(make_answer(snapshot.reading, target, snapshot.at))
+        return encode(make_answer(replace(snapshot.reading, details=details), target, snapshot.at))
     except TargetNotFoundError as error:
         raise NothingThere(str(error)) from None
 
