@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.operators.conftest import Cluster, Operators
+from tests.operators.conftest import ROOT, Cluster, Operators
 from tests.operators.test_everyday import koord
 
 from koord_sandbox.errors import SandboxApiError
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+METRICS_API = ROOT / "tests/support/metrics-api.yaml"
+USED = "/apis/metrics.k8s.io/v1beta1/nodes"
 METRICS = "/apis/slo.koordinator.sh/v1alpha1/nodemetrics"
 BUSY = {"cpu": "1", "nvidia.com/gpu": 8}
 
@@ -24,6 +26,7 @@ BUSY = {"cpu": "1", "nvidia.com/gpu": 8}
 def run(quiet_cluster: Cluster, tmp_path: Path) -> Iterator[Callable[[str], Cluster]]:
     """Run operators in which load counts, with more settings; those that ran before are stopped."""
     box, running = quiet_cluster.box, list[Operators]()
+    box.apply(METRICS_API)
 
     def run_with(settings: str) -> Cluster:
         for before in running:
@@ -49,7 +52,27 @@ def run(quiet_cluster: Cluster, tmp_path: Path) -> Iterator[Callable[[str], Clus
             with suppress(SandboxApiError):
                 box.client.delete(f"{METRICS}/{metric['metadata']['name']}")
         quiet_cluster.remove_nodes()
+        box.kubectl("delete", "-f", str(METRICS_API), "--wait=false")
         running[-1].stop()
+
+
+def now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def serve(cluster: Cluster, node: str, cpu: int) -> None:
+    """Have ``metrics.k8s.io`` say how many CPUs of a node are used."""
+    cluster.box.client.create(
+        USED,
+        {
+            "apiVersion": "metrics.k8s.io/v1beta1",
+            "kind": "NodeMetrics",
+            "metadata": {"name": node},
+            "timestamp": now(),
+            "window": "15s",
+            "usage": {"cpu": str(cpu), "memory": "1Gi"},
+        },
+    )
 
 
 def report(cluster: Cluster, node: str, cpu: int) -> None:
@@ -61,28 +84,32 @@ def report(cluster: Cluster, node: str, cpu: int) -> None:
             "kind": "NodeMetric",
             "metadata": {"name": node},
             "status": {
-                "updateTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+                "updateTime": now(),
                 "nodeMetric": {"nodeUsage": {"resources": {"cpu": str(cpu), "memory": "1Gi"}}},
             },
         },
     )
 
 
-def test_pods_avoid_a_busy_node_until_they_are_let_in(run: Callable[[str], Cluster]) -> None:
+def test_pods_avoid_busy_nodes_until_they_are_let_in(
+    quiet_cluster: Cluster, run: Callable[[str], Cluster]
+) -> None:
+    hot, cool, measured = quiet_cluster.add_nodes(3)
+    report(quiet_cluster, hot, 40)
+    report(quiet_cluster, cool, 4)
+    serve(quiet_cluster, measured, 50)  # the first two as koordlet, this one as metrics-server
     cluster = run("")
-    hot, cool = cluster.add_nodes(2)
-    report(cluster, hot, 40)
-    report(cluster, cool, 4)
     cluster.pod("first", resources=BUSY)
     cluster.expect_bound("first")
     assert cluster.bound() == {"first": cool}
 
     cluster.pod("second", resources=BUSY)
     cluster.expect_pod("second", "InsufficientNodes")
-    said = " ".join(koord(cluster, "explain", "pod/second", "-n", cluster.namespace).stdout.split())
-    assert "UsageAboveThreshold/cpu" in said
+    answer = koord(cluster, "explain", "pod/second", "-n", cluster.namespace).stdout
+    said = " ".join(answer.split())
+    assert f"Wait for 2 nodes with room ({hot}, {measured}) to use less cpu." in said
     assert "above 50 % cpu: 64 % with this pod, 5 min average" in said
-    assert f"Wait for 1 node with room ({hot}) to use less cpu." in said
+    assert "above 50 % cpu: 79 % with this pod, 15 s average" in said
 
     cluster = run("  relief: leastLoaded\n")
     cluster.expect_bound("second")

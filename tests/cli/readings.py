@@ -8,13 +8,12 @@ from tests.cluster import make_cluster
 from tests.objects import upsert_pod_group
 
 from koord.answers.leaders import Leader
-from koord.answers.reading import Extent, Gap, Reading, Target, TargetDetails, TargetKind
+from koord.answers.reading import Extent, Gap, NamedKind, Reading, Target, TargetDetails, TargetKind
 from koord.answers.reports import Reported
 from koord.answers.why import Explanation, make_answer
 from koord.core.model.gangs import ObservedPodGroup
 from koord.core.model.nodes import Node
 from koord.core.model.pods import Pod
-from koord.kube.kind import AnyKind
 from koord.kube.wire import WireCondition
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC).timestamp()
@@ -35,7 +34,7 @@ def make_reading(
     conditions: Iterable[WireCondition] = (),
     scheduler: str = "koord-scheduler",
     owners: tuple[str, ...] = (),
-    gaps: Mapping[AnyKind, Extent] | None = None,
+    gaps: Mapping[NamedKind, Extent] | None = None,
     rejected: Mapping[str, str] | None = None,
     leader: Leader | None = LEADING,
     reports: Mapping[str, Reported] | None = None,

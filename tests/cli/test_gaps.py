@@ -12,7 +12,7 @@ from tests.cli.readings import LEADING, STOPPED, make_reading
 
 from koord.answers.envelope import AnswerGap, AnswerHead, GapCause
 from koord.answers.gaps import find_gaps, head_of, list_warnings
-from koord.answers.reading import Extent, Target, TargetKind
+from koord.answers.reading import Extent, ReportsOfLoad, Target, TargetKind
 from koord.domains.gang import POD_GROUPS
 from koord.domains.placement import NAMESPACES, NODES, PODS
 from koord.domains.quota import QUOTAS
@@ -76,6 +76,18 @@ def test_a_kind_that_is_not_served_is_no_missing_right() -> None:
     (gap,) = find_gaps(reading, TARGET)
     assert gap.because is GapCause.NOT_SERVED
     assert list_warnings(reading, TARGET) == ()
+
+
+def test_what_nodes_use_is_a_gap_where_it_counts_and_is_not_known() -> None:
+    reports = ReportsOfLoad("nodes.metrics.k8s.io")
+    reading = make_reading(gaps={reports: Extent.NOTHING})
+    (gap,) = find_gaps(reading, TARGET)
+    assert gap == AnswerGap("nodes.metrics.k8s.io", GapCause.NO_RIGHT, "what nodes use")
+    (line,) = list_warnings(reading, TARGET)
+    assert line.startswith("you may not list nodes.metrics.k8s.io (the ClusterRole koord-user")
+    assert line.endswith(": what nodes use is not known")
+    (gap,) = find_gaps(make_reading(gaps={reports: Extent.NOT_SERVED}), TARGET)
+    assert gap.because is GapCause.NOT_SERVED
 
 
 @given(st.fixed_dictionaries(READ), st.data())

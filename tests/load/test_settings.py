@@ -111,10 +111,10 @@ def test_commands_plan_with_the_settings_that_the_leader_reports() -> None:
     settings = parse_settings(f"{HEAD}loadAware: {section}", "file").of(LoadAwareSettings)
     report = decode_report(encode_report(LeaderReport(load=settings.as_reported)))
     assert report is not None
-    assert read_reported(report.load) == settings.options
+    assert read_reported(report.load).options == settings.options
     assert settings.options.is_on
 
 
 @pytest.mark.parametrize("section", [None, {}, {"enabled": True, "later": 1}, {"enabled": 3}])
 def test_settings_of_another_release_are_not_guessed(section: dict[str, object] | None) -> None:
-    assert read_reported(section) == LoadOptions()
+    assert read_reported(section).options == LoadOptions()

@@ -121,6 +121,10 @@ def _find_unread(reading: Reading, target: Target) -> Iterator[AnswerGap]:
     ):
         topologies = title_of_kind(reading, KindName.TOPOLOGIES)
         yield AnswerGap(topologies, no_right, "distances between nodes", are_many=True)
+    load = reading.extent_of(KindName.LOAD)
+    if load is not None:
+        cause = no_right if load is Extent.NOTHING else GapCause.NOT_SERVED
+        yield AnswerGap(title_of_kind(reading, KindName.LOAD), cause, "what nodes use")
     pods = reading.extent_of(KindName.PODS)
     if pods is not None:
         where = " of other namespaces" if pods is Extent.NAMESPACE else ""

@@ -81,6 +81,8 @@ class KindName(StrEnum):
     CLAIMS = "persistentvolumeclaims"
     VOLUMES = "persistentvolumes"
     STORAGE_CLASSES = "storageclasses"
+    LOAD = "load"
+    """What nodes really use, whoever reports it; only where that counts."""
 
 
 VOLUME_KINDS: Final = (KindName.CLAIMS, KindName.VOLUMES, KindName.STORAGE_CLASSES)
@@ -94,6 +96,20 @@ class NamedKind(Protocol):
         """The plural, unless two kinds share it."""
 
     def __str__(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ReportsOfLoad:
+    """What reports the use of nodes, by the name that RBAC has for it."""
+
+    title: str
+
+    @property
+    def name(self) -> str:
+        return KindName.LOAD
+
+    def __str__(self) -> str:
+        return self.title
 
 
 class Extent(StrEnum):

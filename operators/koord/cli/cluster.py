@@ -21,6 +21,7 @@ from koord.answers.reading import (
     Gap,
     Reading,
     ReportedPreemption,
+    ReportsOfLoad,
     Target,
     TargetDetails,
     TargetKind,
@@ -37,6 +38,7 @@ from koord.controllers.queue_status import read_standing
 from koord.core.device.plugin import Devices
 from koord.core.engine.state import ClusterState
 from koord.core.eviction.preemption import find_nominations
+from koord.core.load.plugin import Loads
 from koord.core.migration.model import MigrationOptions
 from koord.core.model.gangs import ObservedPodGroup
 from koord.core.model.pods import Pod
@@ -53,6 +55,7 @@ from koord.core.reservation.model import ReservationInfo
 from koord.core.suspend.plugin import SuspendOptions
 from koord.domains.device import DEVICES
 from koord.domains.gang import POD_GROUPS
+from koord.domains.load import NODE_METRICS
 from koord.domains.load_settings import read_reported as read_reported_load
 from koord.domains.migration_settings import read_reported as read_reported_migration
 from koord.domains.placement import NAMESPACES, PODS
@@ -69,11 +72,13 @@ from koord.kube.decode import MALFORMED, Decoder, Poison
 from koord.kube.errors import (
     Forbidden,
     KubeError,
+    NotFound,
     ServerUnavailable,
     TooManyRequests,
 )
 from koord.kube.kind import AnyKind, Kind, Translator, TranslatorOptions
 from koord.kube.leader_report import LeaderReport
+from koord.kube.load_metrics import fetch_metrics
 from koord.kube.plan_keys import AnySignature
 from koord.kube.reflector import Source
 from koord.kube.retry import retry
@@ -99,6 +104,8 @@ _AT_ONCE: Final = 50
 BUSY_SECONDS: Final = 5.0
 """How long requests to a busy server are repeated."""
 
+_METRICS: Final = "nodes.metrics.k8s.io and pods.metrics.k8s.io"
+
 W = TypeVar("W", bound=HasMeta)
 T = TypeVar("T")
 
@@ -114,7 +121,8 @@ async def read_cluster(
     reader = _Reader(client, target, for_all=for_all)
     leader = await read_leader(client)
     leader_report = cast("LeaderReport | None", leader.report) if leader else None
-    load = read_reported_load(leader_report.load if leader_report is not None else None)
+    of_load = read_reported_load(leader_report.load if leader_report is not None else None)
+    load = of_load.options
     # What the leader does not report of its settings is as by default. Its key is not known here.
     options = make_translator_options(TranslatorOptions(plans=AnySignature()), load)
     suspend = SuspendOptions(leader_report is not None and leader_report.suspend)
@@ -144,6 +152,8 @@ async def read_cluster(
                 for value in objects:
                     kind.upsert(state, value)
             sink.open(state)
+            if of_load.enabled and of_load.poll_metrics:
+                await reader.read_metrics(state, of_load.poll_interval)
     except BaseExceptionGroup as errors:
         # The first one ended the others; one message is what people can use.
         raise _first_of(errors) from None
@@ -301,6 +311,30 @@ class _Reader:
                 self.gaps.append(Gap(kind, extent))
             return
         self.gaps.append(Gap(kind, Extent.NOTHING))
+
+    async def read_metrics(self, state: ClusterState, interval: float) -> None:
+        """Have the state know what ``metrics.k8s.io`` says, where no NodeMetric reports."""
+        loads = state.plugin(Loads)
+        if Gap(NODE_METRICS, Extent.NOTHING) in self.gaps:
+            self.gaps.append(Gap(ReportsOfLoad(str(NODE_METRICS)), Extent.NOTHING))
+            return
+        if not loads.lacks(state.table.row_of):
+            return
+
+        def node_of(key: str) -> str:
+            pod = state.pod_by_key(key)
+            return "" if pod is None else pod.node
+
+        try:
+            reports = await fetch_metrics(self._client, node_of, interval)
+        except NotFound:
+            return  # then nobody reports, as the operators know, too
+        except KubeError as error:
+            extent = Extent.NOTHING if isinstance(error, Forbidden) else Extent.NOT_SERVED
+            self.gaps.append(Gap(ReportsOfLoad(_METRICS), extent))
+            return
+        for report in reports.values():
+            loads.upsert(report)
 
     def _extents(self, kind: AnyKind) -> Iterator[tuple[Extent | None, str]]:
         yield None, kind.path

@@ -149,10 +149,9 @@ class LoadAwareSettings(Section):
         )
 
 
-def read_reported(section: Mapping[str, Any] | None) -> LoadOptions:
-    """Return the options that a leader reports; off if they make no sense here."""
+def read_reported(section: Mapping[str, Any] | None) -> LoadAwareSettings:
+    """Return the settings that a leader reports; off if they make no sense here."""
     try:
-        settings = LoadAwareSettings.model_validate(section or {})
+        return LoadAwareSettings.model_validate(section or {})
     except ValidationError:
-        return LoadOptions()
-    return settings.options
+        return LoadAwareSettings()

@@ -101,9 +101,7 @@ class MetricsPoller:
             self.problem = ""
             return
         try:
-            nodes = await self._client.list(NODES_PATH)
-            pods = await self._client.list(PODS_PATH)
-            reports = read_metrics(nodes, pods, self._node_of, self._interval)
+            reports = await fetch_metrics(self._client, self._node_of, self._interval)
         except NotFound:
             reports = {}
             self._note("metrics.k8s.io is not served")
@@ -123,6 +121,15 @@ class MetricsPoller:
         if problem != self.problem:
             log.warning("What nodes use is not known", extra={"problem": problem})
         self.problem = problem
+
+
+async def fetch_metrics(
+    client: Client, node_of: Callable[[str], str], interval: float
+) -> dict[str, NodeLoad]:
+    """Ask once; return a report about each node. Raises ``KubeError``."""
+    nodes = await client.list(NODES_PATH)
+    pods = await client.list(PODS_PATH)
+    return read_metrics(nodes, pods, node_of, interval)
 
 
 def read_metrics(
