@@ -1,4 +1,8 @@
-"""How much one round may move: in all, per node, per namespace and per workload."""
+"""How much one round may move: in all, per node, per namespace and per workload.
+
+This counts what a round decides, also if it only advises, and ends with it. What really goes, for
+whatever reason and within which time, is counted by ``core.eviction.limits``.
+"""
 
 from collections import Counter
 from collections.abc import Callable
