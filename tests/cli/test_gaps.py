@@ -119,4 +119,5 @@ def _kind_of(gap: AnswerGap) -> str:
 @pytest.mark.parametrize("cause", GapCause)
 def test_every_cause_has_an_envelope(cause: GapCause) -> None:
     (gap,) = AnswerHead("X", 0, gaps=(AnswerGap("a", cause, "b", are_many=True),)).wrap(1)["gaps"]
-    assert gap == {"missing": "a", "because": cause, "then": "b are not known"}
+    verb = "shown" if cause is GapCause.HIDDEN else "known"
+    assert gap == {"missing": "a", "because": cause, "then": f"b are not {verb}"}

@@ -361,20 +361,22 @@ class _Reader:
             lambda: self._client.list(path, page_params), within=BUSY_SECONDS, is_retryable=_is_busy
         )
 
+    def _note_details(self, path: str, item: HasMeta) -> None:
+        meta, seen = item.metadata, cast("WirePod | WireCustomResource", item)
+        is_named = meta.name == self._target.name
+        if is_named and path == self._path and meta.namespace in self._places:
+            self.details = _see(seen)
+        if path in self._kind_of and not (isinstance(item, WirePod) and item.spec.node_name):
+            title = f"{meta.namespace}/{meta.name}".removeprefix("/")
+            self.all_details[self._kind_of[path], title] = _see(seen)
+
     def _pass_on(self, source: Source[W, T], item: W | Poison, take: Callable[[T], None]) -> None:
         """Translate an object, and note what the target says of itself."""
         if isinstance(item, Poison):
             source.reject(f"{item.identity.namespace}/{item.identity.name}", item.problem)
             return
         meta = item.metadata
-        is_named = meta.name == self._target.name
-        if is_named and source.path == self._path and meta.namespace in self._places:
-            self.details = _see(cast("WirePod | WireCustomResource", item))
-        if source.path in self._kind_of and not (isinstance(item, WirePod) and item.spec.node_name):
-            title = f"{meta.namespace}/{meta.name}".removeprefix("/")
-            self.all_details[self._kind_of[source.path], title] = _see(
-                cast("WirePod | WireCustomResource", item)
-            )
+        self._note_details(source.path, item)
         if meta.finalizers and meta.deletion_timestamp and isinstance(item, WirePod):
             self.finalizers[f"{meta.namespace}/{meta.name}"] = tuple(meta.finalizers)
         try:
