@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 from types import FunctionType
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -18,7 +19,9 @@ from koord.core.audit.ring import Ring
 from koord.core.engine.state import ClusterState
 from koord.core.load.aware import LoadAware
 from koord.core.model.reasons import REASONS
+from koord.core.queue.plugin import Queues
 from koord.core.queue.promises import Certainty
+from koord.core.queue.run_time import Knowledge
 from koord.core.queue.turns import StartReservation
 from koord.core.quota.cache import QuotaCache
 from koord.core.quota.hooks import Hooks
@@ -129,6 +132,10 @@ def _watch_queues(metrics: Metrics) -> list[SeriesCollector]:
     looks.errors.append(ForecastError(Certainty.PROMISED, 1.0, is_covered=True))
     series = list(watch_queues(looks, metrics.registry))
     looks.on_start(UnitStart("q", 8, 1.0, 1, looks.errors[0]))
+    queues = cluster.state.plugin(Queues)
+    queues.figures.idle["", "nvidia.com/gpu"] = 8
+    queues.figures.on_end(Knowledge.DECLARED, 0.5)
+    queues.largest_shares = lambda _: [("q", [Fraction(1)])]
     return series
 
 

@@ -3,6 +3,7 @@
 Read at every scrape from what the last look at the queues has seen, and counted as units start.
 """
 
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Final
@@ -12,18 +13,28 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from koord.controllers.queue_looks import QueueLooks, UnitStart
+from koord.core.model.units import CPU
+from koord.core.queue.plugin import Queues
 from koord.core.queue.promises import Certainty
 from koord.core.queue.reasons import BehindHead, HeldByOwner, NotItsTurn, WouldDelay
+from koord.core.queue.run_time import Knowledge
 from koord.runtime.collectors import Samples, SeriesCollector
 
 _SIZES: Final = ((1, "0-1"), (8, "2-8"), (64, "9-64"))
 _WAITS: Final = (1, 10, 60, 300, 900, 3600, 4 * 3600, 24 * 3600, 7 * 24 * 3600)
+_RATIOS: Final = (0.1, 0.25, 0.5, 0.75, 1, 1.25, 1.5, 2, 4)
+_MOST_RANKS: Final = 10
+_MILLI: Final = 1000
+"""CPUs are counted in thousandths."""
 _ERRORS: Final = (10, 60, 300, 900, 3600, 4 * 3600, 24 * 3600)
 
 
 def watch_queues(looks: QueueLooks, registry: CollectorRegistry) -> Iterator[Collector]:
     """Yield the series that are read; those of units that start are counted in the registry."""
-    looks.on_start = _StartSeries(registry).note
+    series = _StartSeries(registry)
+    looks.on_start = series.note
+    figures = _queues(looks).figures
+    figures.clock, figures.on_end = time.perf_counter, series.note_end
     yield _gauge("units", "Units that wait, by state.", ["queue", "state"], lambda: _units(looks))
     yield _gauge(
         "head_age_seconds", "Since when the first unit is refused.", ["queue"], lambda: _ages(looks)
@@ -47,6 +58,44 @@ def watch_queues(looks: QueueLooks, registry: CollectorRegistry) -> Iterator[Col
         ["cause"],
         lambda: [((str(cause),), count) for cause, count in looks.broken.items()],
     )
+
+    yield SeriesCollector(
+        CounterMetricFamily,
+        "koord_queue_held_idle_resource_seconds",
+        "Reserved room that was idle and refused to others: amounts times seconds.",
+        ["tree", "resource"],
+        lambda: _idle(looks),
+    )
+    yield SeriesCollector(
+        CounterMetricFamily,
+        "koord_queue_shadow_seconds",
+        "Time that finding room to reserve has taken.",
+        [],
+        lambda: [((), _queues(looks).figures.searched)],
+    )
+    yield _gauge(
+        "user_share",
+        "Part of what the users of a queue have used lately that one of them has, by rank.",
+        ["queue", "rank"],
+        lambda: _shares(looks),
+    )
+
+
+def _queues(looks: QueueLooks) -> Queues:
+    return looks.state.plugin(Queues)
+
+
+def _idle(looks: QueueLooks) -> Samples:
+    for (tree, resource), amount in list(_queues(looks).figures.idle.items()):
+        yield (tree, resource), amount / _MILLI if resource == CPU else amount
+
+
+def _shares(looks: QueueLooks) -> Samples:
+    return [
+        ((queue, str(rank)), float(share))
+        for queue, shares in _queues(looks).largest_shares(_MOST_RANKS)
+        for rank, share in enumerate(shares, start=1)
+    ]
 
 
 def _gauge(name: str, text: str, labels: list[str], read: Callable[[], Samples]) -> SeriesCollector:
@@ -125,6 +174,17 @@ class _StartSeries:
             buckets=_ERRORS,
             registry=registry,
         )
+
+        self._ratios = prometheus_client.Histogram(
+            "koord_queue_estimate_ratio",
+            "Run time of a unit as part of what was expected, by how that was known.",
+            ["level"],
+            buckets=_RATIOS,
+            registry=registry,
+        )
+
+    def note_end(self, level: Knowledge, ratio: float) -> None:
+        self._ratios.labels(level).observe(ratio)
 
     def note(self, start: UnitStart) -> None:
         kind = "backfill" if start.overtaken else "in_order"

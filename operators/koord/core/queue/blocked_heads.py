@@ -25,8 +25,8 @@ class BlockedHeads:
     blocked: dict[UnitKey, Unit] = field(default_factory=dict)
     """Units that were refused for want of room, or behind others."""
     protections: dict[UnitKey, HeadProtection] = field(default_factory=dict)
-    idle: tuple[UnitKey, ...] = ()
-    """Units of which reserved room is idle and was refused to others."""
+    idle: Mapping[UnitKey, int] = field(default_factory=dict)
+    """Units of which reserved room is idle and was refused to others -> room for how many pods."""
     at: float = 0.0
     """As of when."""
     line_heads: dict[UnitKey, int] = field(default_factory=dict)

@@ -17,6 +17,7 @@ from koord.core.model.reasons import Reason
 from koord.core.model.run_terms import BackfillConsent
 from koord.core.queue.blocked_heads import BlockedHeads, PriorityLine
 from koord.core.queue.ends import EndingPod, Ends
+from koord.core.queue.figures import QueueFigures
 from koord.core.queue.order import Waiting
 from koord.core.queue.planned_room import PlannedRoom, TryPlan
 from koord.core.queue.protection import LEAST_GAIN, HeadProtection, RoundOfTurns
@@ -33,6 +34,8 @@ from koord.isolation import Isolation
 
 class QueueKnowledge(QueueUsers, Protocol):
     """What a round has to know of queues."""
+
+    figures: QueueFigures
 
     def queue_of_unit(self, unit: Unit) -> str:
         """Return the queue of a unit."""
@@ -301,7 +304,7 @@ class CycleTurns:
         before = len(self.round.refusing)
         self.room.set_limits((), self.room.now, self.room.now)
         reserved = self._reserved_of(unit.key)
-        with self._isolated.of(unit.key):
+        with self._isolated.of(unit.key), self._queues.figures.searching():
             self.round.note_refusal(waiting, job, self._binding)
         if restored is not None and self._reserved_of(unit.key) is not None:
             self.heads.protections[unit.key].since = restored
@@ -344,11 +347,12 @@ class CycleTurns:
         self.round.settle()
         # Those that were refused before are not tried again while nothing changes for them.
         idle = dict.fromkeys((*self.heads.idle, *self.round.outcome.idle))
-        self.heads.idle = tuple(
-            key
+        self.heads.idle = {
+            key: ready // max(reserved.job.amount, 1)
             for key in idle
-            if (reserved := self._reserved_of(key)) is not None and self.room.ready(reserved)
-        )
+            if (reserved := self._reserved_of(key)) is not None
+            and (ready := self.room.ready(reserved))
+        }
         if self.heads.firsts is None:
             self._look_through()
         self.heads.used_at_start = self._count_used_at_start()

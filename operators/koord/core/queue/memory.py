@@ -6,7 +6,7 @@ restart, but for what ended and was deleted since the last write.
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from hashlib import blake2s
@@ -53,7 +53,9 @@ class RunMemory:
         self._view, self._queue_of, self._user_of = view, queue_of, user_of
         self._record_of = record_of
         self._feed = view.feed()
-        self._now = int(view.now)
+        self._began = self._now = int(view.now)
+        self.on_end: Callable[[Sequence[Pod], int], None] = lambda *_: None
+        """Called with the pods of a unit that has ended since, and for how long it ran."""
         self._use = UseOfUsers()
         self._histories: dict[str, RunHistory] = {}
         self._changes = 0
@@ -97,6 +99,16 @@ class RunMemory:
             share = self._use.share((queue, user), self._capacity(), 1, now)
             seen = self._shares[queue, user] = (now, share)
         return seen[1] / weight
+
+    def largest_shares(self, most: int) -> Iterator[tuple[str, list[Fraction]]]:
+        """Yield queues with what those who have used most have of all use, largest first."""
+        users = defaultdict[str, list[Fraction]](list)
+        for queue, user in sorted(self._use.lines()):
+            users[queue].append(self.share(queue, user, 1))
+        for queue, shares in users.items():
+            total = sum(shares)
+            if total:
+                yield queue, [share / total for share in sorted(shares, reverse=True)[:most]]
 
     def charge(self, pods: Iterable[Pod], weight: int) -> Fraction:
         """Return by how much the share of a user grows at once when these start now."""
@@ -179,6 +191,8 @@ class RunMemory:
         has_failed = any(pod.phase is PodPhase.FAILED for pod in run.pods)
         history = self._histories.setdefault(queue, RunHistory())
         seconds = run.ended - start
+        if run.ended >= self._began:
+            self.on_end(run.pods, seconds)
         history.note(self._kind_of(run.pods), seconds, run.ended, has_failed=has_failed)
         self._changes += 1
 

@@ -23,6 +23,7 @@ from koord.core.queue.counts import Line, StartedUnits, has_started, waits
 from koord.core.queue.cycle_turns import CycleTurns
 from koord.core.queue.due import DueTurns
 from koord.core.queue.ends import Ends, KnownRuns
+from koord.core.queue.figures import QueueFigures
 from koord.core.queue.inherited import SettingsOfQueues
 from koord.core.queue.limits import RunLimits
 from koord.core.queue.memory import QueueRecord, RunMemory
@@ -43,6 +44,7 @@ from koord.core.queue.turns import (
 )
 from koord.core.queue.unit_order import UnitOrder, priority_of
 from koord.core.queue.vain_holds import VainHolds
+from koord.core.quota.model import DEFAULT_TREE, TreeId
 from koord.core.quota.plugin import Quotas
 
 RESTORE_SECONDS: Final = 60
@@ -73,6 +75,7 @@ class Queues(Plugin):
         self._vain_holds = VainHolds(self._find_rest)
         self._began: float | None = None
         """When it was decided first."""
+        self.figures = QueueFigures()
         self.end_of_owner: Callable[[Pod], int | None] = lambda _: None
         """Returns when Kubernetes ends what a pod belongs to; whoever knows it sets it."""
 
@@ -111,6 +114,7 @@ class Queues(Plugin):
         self._started.update()
         if self._memory is None:
             self._memory = RunMemory(self.view, self.queue_of, self.user_of, self._record_of)
+            self._memory.on_end = self._note_end
         self._memory.update(self.view.now)
 
     def remember(self, now: float) -> RunMemory | None:
@@ -259,6 +263,19 @@ class Queues(Plugin):
                 heads.protections[key].idle_time += int(cycle.now - self._heads.at)
         return CycleTurns(cycle, self, heads, room, ends)
 
+    def _find_tree(self, unit: Unit) -> TreeId:
+        spec = self._quotas.cache.catalog.registry.get(self.queue_of_unit(unit))
+        return DEFAULT_TREE if spec is None else spec.tree_id
+
+    def largest_shares(self, most: int) -> Iterable[tuple[str, list[Fraction]]]:
+        """Yield queues with the shares of those who have used most of them lately."""
+        return () if self._memory is None else self._memory.largest_shares(most)
+
+    def _note_end(self, pods: Sequence[Pod], seconds: int) -> None:
+        known = self.limits.run_time_of_running(pods)
+        if known.expected:
+            self.figures.on_end(known.level, seconds / known.expected)
+
     def _find_rest(self, unit: Unit) -> tuple[str, int]:
         return self.user_of(unit.pods[0]), self.settings_of(self.queue_of_unit(unit)).hold_cool_down
 
@@ -268,6 +285,7 @@ class Queues(Plugin):
         if not isinstance(session, QueueTurnSession) or session.turns is None:
             return
         before, self._heads = self._heads, session.turns.settle()
+        self.figures.count_idle(before, session.now, self.view, self._find_tree)
         self._heads.at = session.now
         started = [placement.unit for placement in plan.placements]
         self._vain_holds.follow(before, self._heads, started)

@@ -105,6 +105,10 @@ class UseOfUsers:
         charges = {key: amount * passed for key, amount in run.requests.items()}
         self._ledgers[run.line] = add(self._ledgers.get(run.line, {}), charges)
 
+    def lines(self) -> set[UserLine]:
+        """Return who has used anything."""
+        return {*self._ledgers, *self._running}
+
     def runs(self, uid: str) -> bool:
         return uid in self._runs
 
@@ -175,7 +179,7 @@ class UseOfUsers:
         if epoch <= self._epoch:
             return
         border = epoch * self._decay.epoch
-        for line in {*self._ledgers, *self._running}:
+        for line in self.lines():
             ledger = {key: n >> REBASE_BITS for key, n in self.use(line, border).items()}
             self._ledgers[line] = {key: n for key, n in ledger.items() if n}
         length = (epoch - self._epoch) * self._decay.epoch
