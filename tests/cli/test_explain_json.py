@@ -48,6 +48,17 @@ def test_a_pod_that_waits() -> None:
         "warnings": [],
         "history": [],
         "notes": [],
+        "dominant": {
+            "code": "InsufficientNodes",
+            "class": "Room",
+            "sentence": "No room for default/w-0.",
+        },
+        "nodes": [
+            {"cause": "Insufficient", "nodes": 1, "examples": ["n"]},
+            {"cause": "UntoleratedTaint", "nodes": 1, "examples": ["o"]},
+        ],
+        "owner": None,
+        "remedies": None,
     }
     assert reason["code"] == "InsufficientNodes"
     assert reason["fields"]["moreNodes"] == 0

@@ -23,6 +23,8 @@ MOST_EDITS: Final = 32
 MOST_NODES: Final = 1024
 """That are added by one edit."""
 HOST_NAME: Final = "kubernetes.io/hostname"
+_CORDONED: Final = "node.kubernetes.io/unschedulable"
+"""The taint that goes with cordoning."""
 _AGAIN: Final = ":again"
 
 
@@ -191,7 +193,9 @@ class Cordon:
 
     def apply(self, trial: Trial) -> None:
         for node in find_nodes(trial.state, self.nodes):
-            trial.put_node(replace(node, is_unschedulable=self.is_on))
+            taints = tuple(taint for taint in node.taints if taint.key != _CORDONED)
+            taints = node.taints if self.is_on else taints
+            trial.put_node(replace(node, is_unschedulable=self.is_on, taints=taints))
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,7 @@ from koord.answers.reading import (
     keep_known,
 )
 from koord.answers.redaction import redact
+from koord.answers.remedies import Remedy, encode_remedies
 from koord.answers.reports import (
     Reported,
     ReportedReason,
@@ -44,6 +45,13 @@ from koord.answers.reports import (
     find_better,
     find_standing,
     make_report,
+)
+from koord.answers.summary import (
+    DominantReason,
+    OwnerRef,
+    count_causes,
+    find_dominant,
+    find_owner,
 )
 from koord.api.keys import operators
 from koord.core.engine.reasons import Closed, InsufficientNodes
@@ -141,6 +149,17 @@ class Explanation:
     """False if nobody leads for certain."""
     notes: tuple[str, ...] = ()
     """Statements about the Job that was asked for, which has no living pods."""
+    owner: OwnerRef | None = None
+    closed: tuple[Closed, ...] = ()
+    """Nodes that would have room, but for one thing."""
+    remedies: tuple[Remedy, ...] | None = None
+    """What was tried and would help; None: nothing was tried."""
+
+    @property
+    def reasons(self) -> tuple[Reason, ...]:
+        """All that keeps it from starting."""
+        explained = (self.waits, self.reason)
+        return tuple(each.reason for each in explained if each is not None)
 
 
 _WAITING_POD: Final[_Signs] = ((operators.PLACED, _FALSE),)
@@ -239,6 +258,8 @@ def _answer_for_pod(reading: Reading, target: Target, now: float) -> _Answer:
             ),
         ),
         add=_ADD if is_foreign or _has_foreign_members(reason) else "",
+        owner=find_owner((pod,)),
+        closed=explanation.closed,
     )
     return answer, explanation.refused
 
@@ -290,6 +311,8 @@ def _answer_for_gang(reading: Reading, target: Target, now: float) -> _Answer:
         advice=advice,
         episodes=episodes,
         add=_ADD if _has_foreign_members(waits or reason) else "",
+        owner=find_owner(state.gangs.members(key).values()),
+        closed=explanation.closed,
     )
     return answer, explanation.refused
 
@@ -421,6 +444,19 @@ def _(answer: Explanation) -> dict[str, Any]:
         "warnings": encode(answer.warnings),
         "history": encode(answer.episodes),
         "notes": encode(answer.notes),
+        "dominant": encode(find_dominant(answer.reasons)),
+        "nodes": encode(count_causes(answer.offers)),
+        "owner": encode(answer.owner),
+        "remedies": None if answer.remedies is None else encode_remedies(answer.remedies),
+    }
+
+
+@encode.register
+def _(dominant: DominantReason) -> dict[str, Any]:
+    return {
+        "code": dominant.code,
+        "class": dominant.reason_class,
+        "sentence": dominant.sentence,
     }
 
 

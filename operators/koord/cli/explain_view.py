@@ -38,6 +38,7 @@ from koord.cli.history_view import make_happenings
 from koord.cli.job_state import COUNTED, JobState, find_of_pod
 from koord.cli.leases import read_leader
 from koord.cli.output import count_of, make_table, print_in
+from koord.cli.remedies_view import make_remedies, verify
 from koord.cli.topology_view import MOST_DOMAINS, make_network
 from koord.core.engine.cause import Cause
 from koord.core.engine.reasons import CauseCount
@@ -76,6 +77,8 @@ class Shown:
     all_nodes: bool = False
     with_history: bool = False
     as_exit_code: bool = False
+    verifies: bool = False
+    """Whether remedies are tried."""
 
 
 def ask(question: Question, shown: Shown) -> None:
@@ -89,10 +92,14 @@ def ask(question: Question, shown: Shown) -> None:
         fail(str(error), ExitCode.USAGE)
     for warning in answer.warnings:
         warn(warning)
+    head = _head_of(reading, answer)
+    if shown.verifies and reading is not None:
+        answer, gaps = verify(reading, answer)
+        head = replace(head, gaps=(*head.gaps, *gaps))
     most = None if shown.all_nodes else BEST_NODES
     print_in(
         shown.output,
-        _head_of(reading, answer),
+        head,
         document=lambda: encode(answer),
         names=lambda: (f"{answer.target.kind.lower()}/{answer.target.name}",),
         text=lambda: make_parts(answer, now, most, with_history=shown.with_history),
@@ -271,6 +278,9 @@ def make_parts(
         yield ""
         yield Text("What would help", style="bold")
         yield from (_indent(f"- {sentence}") for sentence in answer.advice)
+    if answer.remedies is not None:
+        yield ""
+        yield from make_remedies(answer.remedies)
     if answer.add:
         yield ""
         yield _indent(answer.add.rstrip(), 4)

@@ -111,6 +111,9 @@ def explain(  # noqa: PLR0917 - typer calls it, by name
     history: Annotated[
         bool, typer.Option("--history", help="Also show what happened to the gang.")
     ] = False,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Also try on a copy what would help.")
+    ] = False,
     as_exit_code: AsExitCode = False,
     kubeconfig: Kubeconfig = "",
     context: Context = "",
@@ -134,6 +137,8 @@ def explain(  # noqa: PLR0917 - typer calls it, by name
       koord explain podgroup train --namespace team-a --output json
 
       koord explain job/train --exit-code
+
+      koord explain job/train --verify
 
       kubectl koord explain eq/team-a
     """
@@ -159,7 +164,7 @@ def explain(  # noqa: PLR0917 - typer calls it, by name
     kinds = {target_kind.lower(): target_kind for target_kind in TargetKind}
     ask(
         Question(kinds[kind], namespace, name, kubeconfig, context, compat),
-        Shown(output, all_nodes or output is Output.WIDE, history, as_exit_code),
+        Shown(output, all_nodes or output is Output.WIDE, history, as_exit_code, verify),
     )
 
 
