@@ -11,6 +11,7 @@ from koord.cli.main import COMMANDS, app, load
 
 NO_OUTPUT = {
     "run",
+    "page",
     "watch",
     "release",
     "demo",

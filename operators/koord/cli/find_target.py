@@ -18,10 +18,10 @@ import msgspec
 
 from koord.answers.reading import Target, TargetKind, TargetNotFoundError
 from koord.api.gang import parse_pod_gang
-from koord.cli.cluster import PAGE_SIZE
 from koord.cli.common import ExitCode, fail
 from koord.cli.connection import open_client, path_in
 from koord.cli.job_state import JobState, read_job
+from koord.cli.kind_reader import PAGE_SIZE
 from koord.core.model.text import find_similar, listed, suggest
 from koord.domains.gang import POD_GROUPS
 from koord.domains.placement import NODES, PODS
