@@ -14,6 +14,7 @@ from tests.cluster import make_cluster, make_unit
 
 from koord.core.engine.plugin import Admitting, Plugin, QueueingHint
 from koord.core.model.reasons import Reason, WakesOn
+from koord.core.queue.plugin import QueueOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -88,8 +89,11 @@ class CurfewSession(Admitting):
         return TooEarly(at) if at > self._now else None
 
 
-def test_users_take_turns_and_places_in_the_queue_say_so() -> None:
-    cluster = make_cluster(1, gpus=3, more_plugins=[RoundRobin()])
+@pytest.mark.parametrize("values", [{}, {"max_running": 99}])
+def test_users_take_turns_and_places_in_the_queue_say_so(values: dict[str, int]) -> None:
+    """Also where settings of queues would give others the first turn."""
+    options = QueueOptions(values)
+    cluster = make_cluster(1, gpus=3, more_plugins=[RoundRobin()], queue=options)
     for at in range(4):
         cluster.pods(make_pod(f"a{at}").labels(user="a").gpu(1).created(at))
     cluster.pods(make_pod("b0").labels(user="b").gpu(1).created(9))

@@ -129,6 +129,10 @@ class ClusterState:
         """The plugin that orders units now."""
         return self._sorter if self._sorter is not None and self._sorter.is_ordering else None
 
+    def is_ordered_by(self, plugin: object) -> bool:
+        """Whether a plugin is the one that orders units now."""
+        return self.sorter is plugin
+
     def advance(self, now: float) -> set[str]:
         """Set the time, in seconds since the epoch; return the nodes with more room by now.
 

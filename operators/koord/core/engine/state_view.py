@@ -71,6 +71,9 @@ class StateView(Protocol):
     def plugin(self, kind: type[P]) -> P:
         """Return the plugin of a class; for what stands beside that plugin, not for others."""
 
+    def is_ordered_by(self, plugin: object) -> bool:
+        """Whether a plugin is the one that orders units now."""
+
     def labels_of_namespace(self, namespace: str) -> Mapping[str, str]:
         """Return the labels of a namespace."""
 

@@ -37,6 +37,10 @@ class QueueKnowledge(QueueUsers, Protocol):
 
     figures: QueueFigures
 
+    @property
+    def has_turns(self) -> bool:
+        """Whether quotas and users take turns; otherwise units have the order that they come in."""
+
     def queue_of_unit(self, unit: Unit) -> str:
         """Return the queue of a unit."""
 
@@ -89,13 +93,19 @@ class CycleTurns:
         for key in self.heads.protections:
             self.job_of(self.heads.blocked[key])
         heads = self._find_heads({unit.key for unit in units}) if self._cycle.is_deciding else []
-        if heads or len(units) > 1:
+        if self._queues.has_turns and len(units) + len(heads) > 1:
             yield from self._take_turns(units, {head.key: head for head in heads})
         else:
-            for unit in units:
-                self._begin(unit)
-                yield unit
+            yield from self._pass_heads(units, sorted(heads, key=self.order.rank, reverse=True))
         self.room.set_limits((), self.room.now, self.room.now)
+
+    def _pass_heads(self, units: Sequence[Unit], heads: list[Unit]) -> Iterator[Unit]:
+        """Yield units as they come; the last of the ``heads`` are the first."""
+        for unit in units:
+            while heads and self.order.rank(heads[-1]) < self.order.rank(unit):
+                self._pass_over(heads.pop())
+            self._begin(unit)
+            yield unit
 
     def _take_turns(self, units: Sequence[Unit], heads: Mapping[UnitKey, Unit]) -> Iterator[Unit]:
         """Yield units; each that starts counts for its users and quotas before the next turn."""

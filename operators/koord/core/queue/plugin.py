@@ -101,6 +101,11 @@ class Queues(Plugin):
     def is_ordering(self) -> bool:  # type: ignore[override]
         return self._settings.is_ordering
 
+    @property
+    def has_turns(self) -> bool:
+        """Whether quotas and users take turns, and not by what another plugin says."""
+        return self.view.is_ordered_by(self)
+
     @override
     def absorb(self) -> None:
         """Count started units, once anything limits them."""
