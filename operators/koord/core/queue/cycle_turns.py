@@ -154,14 +154,14 @@ class CycleTurns:
 
     def _begin(self, unit: Unit) -> None:
         self._current, self._binding = unit.key, ()
+        if self._cycle.is_deciding and not self.round.has_blocked:
+            self.room.set_limits((), self.room.now, self.room.now)
+            return
         if self._queues.has_started(unit):
             self.room.set_limits((), self.room.now, self.room.now)
             return
         if not self._cycle.is_deciding:
             self._ask_about(unit)
-            return
-        if not self.round.has_blocked:
-            self.room.set_limits((), self.room.now, self.room.now)
             return
         job = self.job_of(unit)
         self._binding = self.round.binding(job)
@@ -184,20 +184,17 @@ class CycleTurns:
 
     def why_behind(self, unit: Unit) -> Reason | None:
         """Return why a unit may not pass those that wait before it."""
-        if (
-            unit.key != self._current
-            or self._queues.has_started(unit)
-            or not self._cycle.is_deciding
-        ):
+        if unit.key != self._current or not (self.round.has_blocked and self._cycle.is_deciding):
             return None
-        if not self.round.has_blocked:
+        if self._queues.has_started(unit):
             return None
         head = self.round.find_stopping(self.job_of(unit))
         return None if head is None else BehindHead(self._title_of(head.key))
 
     def why_over_quota(self, unit: Unit) -> Reason | None:
         """Return whose start the quotas would not allow beside a unit that they have admitted."""
-        limits, quotas = self.room.limits, self._cycle.find_session(QuotaSession)
+        limits = self.room.limits
+        quotas = self._cycle.find_session(QuotaSession) if limits is not None else None
         if limits is None or quotas is None or not limits.moments:
             return None
         path = self._queues.path_of(self._queues.queue_of_unit(unit))
@@ -339,7 +336,10 @@ class CycleTurns:
         return None if reserved is None else min(max(reserved, since), self.room.now)
 
     def _note_start(self, unit: Unit, placement: Placement) -> None:
-        self._remember(unit)
+        if unit.key in self.heads.blocked or unit.key in self._visited:
+            self._remember(unit)
+        else:
+            self._cycle.undo.push(self._forget_start, unit.key, len(self.room.started.placed))
         self._visited.add(unit.key)
         self.room.started.placed.append((unit, placement))
         self.has_changed |= self._reserved_of(unit.key) is not None
@@ -426,6 +426,10 @@ class CycleTurns:
         if unit is None:
             return key
         return unit.group or unit.pods[0].key
+
+    def _forget_start(self, key: UnitKey, started: int) -> None:
+        self._visited.discard(key)
+        self.room.started.forget_since(started)
 
     def _remember(self, unit: Unit) -> None:
         """Log what is known of a unit, for the case that the cycle is rolled back."""

@@ -216,6 +216,9 @@ class PlannedRoom:
 
     def set_limits(self, reserved: Sequence[Reserved], start: int, end: int) -> None:
         """Have them planned so from now on."""
+        if not reserved:
+            self.limits = None
+            return
         moments = moments_of([_planned(other) for other in reserved], start, end)
         self.limits = self._make_limits(moments, start) if moments else None
 

@@ -32,7 +32,7 @@ from koord.core.queue.planned_room import PlannedRoom
 from koord.core.queue.reasons import NAME, NotItsTurn
 from koord.core.queue.reserved_limits import PlannedStart
 from koord.core.queue.run_time import Estimate, Knowledge, RunTime, hints_of, is_overdue
-from koord.core.queue.sessions import HoldSession, QueueTurnSession, is_held
+from koord.core.queue.sessions import HoldSession, QueueLimitSession, QueueTurnSession, is_held
 from koord.core.queue.settings import QueueSettings
 from koord.core.queue.turns import (
     OPEN,
@@ -329,7 +329,7 @@ class Queues(Plugin):
 
     @override
     def open(self, cycle: Cycle) -> HoldSession:
-        return (QueueTurnSession if self.is_limiting else HoldSession)(self, cycle)
+        return (QueueLimitSession if self.is_limiting else HoldSession)(self, cycle)
 
 
 def _is_ours(_unit: Unit, reason: Reason) -> bool:

@@ -41,6 +41,7 @@ class HoldSession(Admitting):
 
     def __init__(self, queues: "Queues", cycle: Cycle) -> None:
         self._queues, self._cycle = queues, cycle
+        self._started: dict[UnitKey, bool] = {}
 
     @override
     def admit(self, unit: Unit) -> Reason | None:
@@ -49,11 +50,14 @@ class HoldSession(Admitting):
         return self._queues.limits.refuse(unit)
 
     def has_started(self, unit: Unit) -> bool:
-        return self._queues.has_started(unit)
+        has_started = self._started.get(unit.key)
+        if has_started is None:
+            has_started = self._started[unit.key] = self._queues.has_started(unit)
+        return has_started
 
 
 class QueueTurnSession(HoldSession, Ordering):
-    """Queues in one cycle; units that start in it are on the undo log of the cycle."""
+    """Turns in one cycle, and room that is reserved for those that wait."""
 
     reach = FilterReach.ROW
     after = ("quota",)
@@ -65,23 +69,17 @@ class QueueTurnSession(HoldSession, Ordering):
         self.now = cycle.now
         self._started_here: frozenset[UnitKey] = frozenset()
         """Units that have started in virtual time."""
-        self._more: Counter[Line] = Counter()
-        self._parked: Mapping[str, QueueFull] | None = None
 
     @override
     def admit(self, unit: Unit) -> Reason | None:
-        refused = super().admit(unit)
-        if refused is not None or self.has_started(unit):
+        refused = super().admit(unit) or self.find_limit(unit)
+        if refused is not None or self.turns is None:
             return refused
-        limit = self._find_limit(unit)
-        if limit is not None or self.turns is None:
-            return limit
         return self.turns.why_behind(unit)
 
-    def _find_limit(self, unit: Unit) -> Reason | None:
-        queue = self._queues.queue_of(unit.pods[0])
-        stop = self._queues.settings_of(queue).stop
-        return QueueStopped(queue, stop) if stop != "None" else self._find_parked().get(unit.key)
+    def find_limit(self, unit: Unit) -> Reason | None:  # noqa: ARG002 - for overriding
+        """Return which limit of its queue keeps a unit waiting."""
+        return None
 
     @property
     @override
@@ -95,14 +93,12 @@ class QueueTurnSession(HoldSession, Ordering):
             self.turns.heads.drop(self._started_here)
         return self.turns.in_turn(units, try_plan)
 
-    def go_on(self, started: Collection[UnitKey], ended: Iterable[Pod]) -> None:
+    def go_on(self, started: Collection[UnitKey], ended: Iterable[Pod]) -> None:  # noqa: ARG002
         """Let turns be those of the time that the cycle has by now: time is played forward.
 
         ``started`` have had theirs by then; of each unit that has ended since there is one pod.
         """
         self.turns, self._started_here = None, frozenset(started)
-        for pod in ended:
-            self._count(lines_of(self._queues.queue_of(pod), pod.namespace), -1)
 
     @override
     def may_keep(self, unit: Unit, placement: Placement) -> bool:
@@ -121,12 +117,41 @@ class QueueTurnSession(HoldSession, Ordering):
 
     @override
     def pre_filter(self, unit: Unit) -> Admission | Unplaced:
-        """Count a unit that starts, or refuse it."""
-        if self.has_started(unit):
-            return Admission(unit)
+        """Refuse a unit that would take what the quotas of others need at their start."""
         reason = None if self.turns is None else self.turns.why_over_quota(unit)
-        if reason is not None:
-            return Unplaced(unit.key, unit.pods, reason)
+        if reason is None or self.has_started(unit):
+            return Admission(unit)
+        return Unplaced(unit.key, unit.pods, reason)
+
+
+class QueueLimitSession(QueueTurnSession):
+    """Also the limits that queues set; units that start are counted on the undo log."""
+
+    def __init__(self, queues: "Queues", cycle: Cycle) -> None:
+        super().__init__(queues, cycle)
+        self._more: Counter[Line] = Counter()
+        self._parked: Mapping[str, QueueFull] | None = None
+
+    @override
+    def find_limit(self, unit: Unit) -> Reason | None:
+        if self.has_started(unit):
+            return None
+        queue = self._queues.queue_of(unit.pods[0])
+        stop = self._queues.settings_of(queue).stop
+        return QueueStopped(queue, stop) if stop != "None" else self._find_parked().get(unit.key)
+
+    @override
+    def go_on(self, started: Collection[UnitKey], ended: Iterable[Pod]) -> None:
+        super().go_on(started, ended)
+        for pod in ended:
+            self._count(lines_of(self._queues.queue_of(pod), pod.namespace), -1)
+
+    @override
+    def pre_filter(self, unit: Unit) -> Admission | Unplaced:
+        """Count a unit that starts, or refuse it."""
+        outcome = super().pre_filter(unit)
+        if isinstance(outcome, Unplaced) or self.has_started(unit):
+            return outcome
         pod = unit.pods[0]
         queue = self._queues.queue_of(pod)
         settings, user = self._queues.settings_of(queue), self._queues.user_of(pod)
@@ -142,7 +167,7 @@ class QueueTurnSession(HoldSession, Ordering):
                 return Unplaced(unit.key, unit.pods, reason)
         self._count(lines_of(queue, user), 1)
         self._cycle.undo.push(self._count, lines_of(queue, user), -1)
-        return Admission(unit)
+        return outcome
 
     def _count(self, lines: tuple[Line, Line], count: int) -> None:
         for line in lines:
