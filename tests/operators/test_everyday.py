@@ -74,7 +74,7 @@ def test_it_says_that_nobody_runs(quiet_cluster: Cluster) -> None:
 
 
 def test_it_says_what_is_ahead(cluster: Cluster) -> None:
-    cluster.add_nodes(1)
+    (node,) = cluster.add_nodes(1)
     cluster.gang("first", 2)
     cluster.gang("second", 3)
     cluster.pod_group("third", 2)
@@ -87,6 +87,13 @@ def test_it_says_what_is_ahead(cluster: Cluster) -> None:
     assert own["first"]["position"] < own["second"]["position"]
     assert own["second"]["gpusAhead"] == own["first"]["gpusAhead"] + 16
     assert own["third"]["position"] is None
+    tried = ask(cluster, "explain", "pg/second", "--verify", *where)["remedies"]["items"]
+    changes = {remedy["kind"]: remedy["change"] for remedy in tried}
+    assert changes["AddNodes"] == {"nodes": 2, "like": node}
+    then = ask(cluster, "what-if", "--add-nodes", f"1x{node}", *where)["units"]
+    assert [(unit["ref"]["name"], unit["after"]["standing"]) for unit in then] == [
+        ("first", "Placeable")
+    ]
 
 
 def test_explain_of_a_job_and_a_node(cluster: Cluster) -> None:
