@@ -104,7 +104,8 @@ VALID: dict[str, Any] = {
     "maxPending": 5, "maxPendingPerUser": 4, "maxRunning": 3, "maxRunningPerUser": 2,
     "stop": "Hold", "maxRunTime": "2h", "defaultRunTime": "1h", "enforceDefault": True,
     "userFairness": "Decayed", "userWeights": {"ann": 2}, "policy": "Strict",
-    "protectAfter": "1m", "reserveDepth": 2, "backfillOn": "Stated", "shortLimit": "2m",
+    "protectAfter": "1m", "reserveDepth": 2, "reserveQueues": 3,
+    "backfillOn": "Stated", "shortLimit": "2m",
     "maxIdleShare": 7, "maxHold": "3h", "holdCoolDown": "5m", "preferWait": "9m",
 }  # fmt: skip
 """A value other than the default of each setting of which there are rules, as far as known here."""

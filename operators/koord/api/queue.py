@@ -66,6 +66,8 @@ class QueueSpec(Model):
     """How long a unit is first and waits before room is reserved for it."""
     reserve_depth: Annotated[int, Field(ge=1, le=16, strict=True)] | None = None
     """For how many waiting units room is reserved."""
+    reserve_queues: Annotated[int, Field(ge=1, le=64, strict=True)] | None = None
+    """How many queues of a quota tree may have room reserved at a time."""
     backfill_on: Literal["Declared", "Stated", "History"] | None = None
     """Which knowledge counts as the end of a unit."""
     short_limit: _Time | None = None

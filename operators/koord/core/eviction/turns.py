@@ -38,9 +38,8 @@ def find_ending(state: ClusterState, patience: Patience, now: float) -> set[str]
 
 def tree_of(state: ClusterState, pods: Iterable[Pod]) -> TreeId:
     """Return the quota tree of a unit."""
-    queues, registry = state.plugin(Queues), state.quotas.catalog.registry
-    specs = (registry.get(queues.queue_of(pod)) for pod in pods)
-    return next((spec.tree_id for spec in specs if spec is not None), DEFAULT_TREE)
+    queues = state.plugin(Queues)
+    return next((queues.tree_of(queues.queue_of(pod)) for pod in pods), DEFAULT_TREE)
 
 
 def find_busy_trees(state: ClusterState, patience: Patience, now: float) -> set[TreeId]:

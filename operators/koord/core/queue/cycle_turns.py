@@ -27,6 +27,7 @@ from koord.core.queue.room import FOREVER, Reserved, UnitAsk
 from koord.core.queue.run_time import Knowledge, RunTime
 from koord.core.queue.unit_order import QueueUsers, UnitOrder
 from koord.core.queue.usage import Ledger
+from koord.core.quota.model import TreeId
 from koord.core.quota.reasons import QuotaExceeded
 from koord.core.quota.session import QuotaKind, QuotaSession
 from koord.isolation import Isolation
@@ -43,6 +44,9 @@ class QueueKnowledge(QueueUsers, Protocol):
 
     def queue_of_unit(self, unit: Unit) -> str:
         """Return the queue of a unit."""
+
+    def tree_of(self, queue: str) -> TreeId:
+        """Return the quota tree of a queue."""
 
     def has_started(self, unit: Unit) -> bool:
         """Whether some of a unit runs already: it is completed, whatever turns there are."""
@@ -75,7 +79,7 @@ class CycleTurns:
         self._jobs: dict[UnitKey, UnitAsk] = {}
         self._waiting: dict[UnitKey, Waiting] = {}
         self.round = RoundOfTurns(
-            room, queues.settings_of, self.heads.protections, least_gain=LEAST_GAIN
+            room, queues.settings_of, self.heads.protections, LEAST_GAIN, queues.tree_of
         )
         self._visited: set[UnitKey] = set()
         self._binding: Sequence[Reserved] = ()

@@ -52,8 +52,7 @@ class DueTurns:
         for key in heads.protections:
             unit = heads.blocked.get(key)
             if unit is not None and self._has_gone(unit, changes):
-                self._now |= self._delayed
-                self._delayed = set()
+                self._wake_others(heads)
 
     def _has_gone(self, unit: Unit, changes: "Changes") -> bool:
         """Whether a unit for which room is reserved does not wait any more as it did."""
@@ -70,7 +69,7 @@ class DueTurns:
         settings = self._settings_of_unit(unit)
         return Aging(settings.age_step, settings.age_tiers)
 
-    def note_plan(self, plan: Plan, *, has_changed: bool) -> None:
+    def note_plan(self, plan: Plan, heads: BlockedHeads, *, has_changed: bool) -> None:
         """Note who was refused for reserved room; with ``has_changed`` that is other room now."""
         for refusal in plan.refusals:
             if isinstance(refusal.reason, WouldDelay | BehindHead):
@@ -78,8 +77,13 @@ class DueTurns:
         for placement in plan.placements:
             self._delayed.discard(placement.unit)
         if has_changed:
-            self._now |= self._delayed
-            self._delayed = set()
+            self._wake_others(heads)
+
+    def _wake_others(self, heads: BlockedHeads) -> None:
+        """Have those tried again that gave way to reserved room, or to more of it than may be."""
+        behind = {key for key, protection in heads.protections.items() if protection.is_behind}
+        self._now |= self._delayed | behind
+        self._delayed = set()
 
     def take(self, heads: BlockedHeads) -> Collection[UnitKey]:
         """Return whose turn is to be decided again now, each once."""

@@ -268,9 +268,13 @@ class Queues(Plugin):
                 heads.protections[key].idle_time += int(cycle.now - self._heads.at)
         return CycleTurns(cycle, self, heads, room, ends)
 
-    def _find_tree(self, unit: Unit) -> TreeId:
-        spec = self._quotas.cache.catalog.registry.get(self.queue_of_unit(unit))
+    def tree_of(self, queue: str) -> TreeId:
+        """Return the quota tree of a queue."""
+        spec = self._quotas.cache.catalog.registry.get(queue)
         return DEFAULT_TREE if spec is None else spec.tree_id
+
+    def _find_tree(self, unit: Unit) -> TreeId:
+        return self.tree_of(self.queue_of_unit(unit))
 
     def largest_shares(self, most: int) -> Iterable[tuple[str, list[Fraction]]]:
         """Yield queues with the shares of those who have used most of them lately."""
@@ -295,7 +299,7 @@ class Queues(Plugin):
         started = [placement.unit for placement in plan.placements]
         self._vain_holds.follow(before, self._heads, started)
         self._due.note_heads(self._heads, session.now)
-        self._due.note_plan(plan, has_changed=session.turns.has_changed)
+        self._due.note_plan(plan, self._heads, has_changed=session.turns.has_changed)
 
     @override
     def take_due(self) -> Collection[UnitKey]:

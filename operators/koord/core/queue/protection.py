@@ -35,6 +35,9 @@ class HeadProtection:
     """For how long its room was idle and refused to others, in all."""
     rests_until: int | None = None
     """After it has held room for too long."""
+    queue: str = ""
+    is_behind: bool = False
+    """Whether as many queues of its tree as may have room reserved, or have waited for longer."""
 
     def dues(self, settings: QueueSettings, now: int) -> Iterator[int]:
         """Yield when its turn is to be decided again though nothing happens."""
@@ -138,8 +141,10 @@ class RoundOfTurns:
         settings: Callable[[str], QueueSettings],
         protections: dict[str, HeadProtection],
         least_gain: int,
+        tree_of: Callable[[str], str] = lambda _: "",
     ) -> None:
         self._room, self._settings, self._protections = room, settings, protections
+        self._tree_of = tree_of
         self._least_gain = least_gain
         self.outcome = TurnsOutcome()
         self._visited: list[Reserved] = []
@@ -304,13 +309,33 @@ class RoundOfTurns:
                 protection.reserved = protection.refused_at = None
                 return
             protection.rests_until, protection.idle_time = None, 0
+        protection.queue = job.quota
         if now - protection.first_since < settings.protect_after:
+            return
+        protection.is_behind = protection.reserved is None and (
+            self._count_longer(protection) >= settings.reserve_queues
+        )
+        if protection.is_behind:
             return
         if protection.reserved is None:
             protection.since = now
         protection.reserved = self._plan(job, protection.reserved, self._later(unit.key))
         if protection.reserved is not None:
             self._visit(protection.reserved)
+
+    def _count_longer(self, protection: HeadProtection) -> int:
+        """Count the other queues of its tree with reserved room, or whose head waits for longer."""
+        now, tree = self._room.now, self._tree_of(protection.queue)
+        mine = (protection.first_since, protection.queue)
+        longer: set[str] = set()
+        for other in self._protections.values():
+            if not other.queue or other.queue == protection.queue or other.rests_until is not None:
+                continue
+            is_due = now - other.first_since >= self._settings(other.queue).protect_after
+            is_earlier = is_due and (other.first_since, other.queue) < mine
+            if (other.reserved is not None or is_earlier) and self._tree_of(other.queue) == tree:
+                longer.add(other.queue)
+        return len(longer)
 
     def _visit(self, reserved: Reserved) -> None:
         key = reserved.job.key

@@ -47,6 +47,7 @@ class QueueSettings:
     policy: Policy = Policy.BACKFILL
     protect_after: int = 300
     reserve_depth: int = 1
+    reserve_queues: int = 4
     backfill_on: str = "Declared"
     short_limit: int = 300
     max_pending: int | None = None
