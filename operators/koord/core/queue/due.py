@@ -29,7 +29,7 @@ class DueTurns:
         self._view, self._settings_of_unit = view, settings_of_unit
         self._feed: Feed | None = None
         self._has_moved = False
-        """Whether nodes have more room than when room was reserved, or are gone."""
+        """Whether nodes have more room than when room was reserved, or are gone, or others ask."""
         self._again_at = 0.0
         self._tiers: Mapping[UnitKey, int] = {}
         """Unit -> when it has aged by another step."""
@@ -73,6 +73,8 @@ class DueTurns:
         """Note who was refused for reserved room; with ``has_changed`` that is other room now."""
         for refusal in plan.refusals:
             if isinstance(refusal.reason, WouldDelay | BehindHead):
+                # Whoever asks for more may have taken from a quota what the room was reserved by.
+                self._has_moved |= refusal.unit not in self._delayed
                 self._delayed.add(refusal.unit)
         for placement in plan.placements:
             self._delayed.discard(placement.unit)
