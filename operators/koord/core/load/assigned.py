@@ -5,7 +5,7 @@ at the pods of its node. Pods that were placed together are added when somebody 
 which need not be before they are bound. Which sum counts is decided elsewhere.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, KeysView, Sequence
 from itertools import repeat
 
 from koord.core.load.model import NodeLoad
@@ -72,8 +72,10 @@ class AssignedPods:
     def __len__(self) -> int:
         return len(self._node_of)
 
-    def __contains__(self, uid: str) -> bool:
-        return uid in self._node_of
+    @property
+    def uids(self) -> KeysView[str]:
+        """Those of all pods that are assigned."""
+        return self._node_of.keys()
 
     def node_of(self, uid: str) -> str | None:
         """Return where a pod is assigned; None: nowhere."""

@@ -83,7 +83,7 @@ class LoadAware(Plugin):
 
     def _find_placed(self, changed: Mapping[str, str]) -> dict[str, str]:
         """Return the nodes of pods that were placed, and say nothing: most that come together."""
-        pods, assigned = self.view.pods, self.columns.pods
+        pods, assigned = self.view.pods, self.columns.pods.uids
         return {
             uid: node
             for uid, node in changed.items()

@@ -77,13 +77,16 @@ class LoadSession(Charging, Relieving):
 
     @override
     def ask_all(self, pods: Sequence[Pod]) -> Sequence[Hashable | None] | None:
+        relieved = self.relieved
+        if not relieved and not any(pod.extensions or pod.owners for pod in pods):
+            return None
         asks = [
             self.ask(pod, pod.shape)
-            if pod.extensions or pod.owners or pod.uid in self.relieved
+            if pod.extensions or pod.owners or pod.uid in relieved
             else None
             for pod in pods
         ]
-        return asks if any(ask is not None for ask in asks) else None
+        return asks if any(asks) else None
 
     def _ask_of(self, shape: PodShape) -> LoadAsk:
         ask = self._asks.get(shape)
