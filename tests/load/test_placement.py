@@ -79,6 +79,16 @@ def test_placed_pods_count_until_the_report_has_them() -> None:
     assert cluster.used("n0")["cpu"] == 2300
 
 
+def test_pods_of_names_that_the_report_shows_count_for_the_difference() -> None:
+    """Such as the next pod of a StatefulSet, before there is a report about it."""
+    cluster = cluster_of(HALF)
+    cluster.report("n0", cpu=2000, pods={"default/p-0": PodLoad({"cpu": 600})})
+    cluster.state.refresh()
+    cluster.pods(*(pod.running("n0") for pod in pods(2)))
+    cluster.state.refresh()
+    assert cluster.used("n0")["cpu"] == 2000 + (1000 - 600) + 1000
+
+
 def test_lower_use_wakes_what_waits_for_it() -> None:
     cluster = cluster_of(HALF)
     cluster.report("n0", cpu=6000)
