@@ -13,6 +13,7 @@ from koord.core.engine.plugin import Charging
 from koord.core.engine.scoring import Scorer
 from koord.core.load.aware import LoadAware
 from koord.core.load.model import NAME, LoadHints, NodeLoad
+from koord.core.load.numbers import Family
 from koord.core.load.options import LoadOptions, LoadThresholds
 from koord.core.load.plugin import Loads
 from koord.core.model.pods import OwnerReference
@@ -74,10 +75,13 @@ class LoadCluster(FakeCluster):
         return one
 
     def used(self, node: str) -> dict[str, int]:
-        """Return what counts as used on a node."""
+        """Return what counts as used on a node, as placement sees it."""
         self.state.refresh()
-        numbers = self.aware.columns.numbers_of(node)
-        return dict(zip(self.aware.options.resources, numbers.general, strict=True))
+        columns, row = self.aware.columns, self.row(node)
+        return {
+            name: int(self.state.table.used[columns.column(Family.GENERAL, at), row])
+            for at, name in enumerate(self.aware.options.resources)
+        }
 
 
 def saying(pod: PodBuilder, **hints: Any) -> PodBuilder:
