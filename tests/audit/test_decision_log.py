@@ -13,9 +13,14 @@ from tests.objects import upsert_pod_group
 from koord.answers.audit import write_record
 from koord.controllers.decision_log import DecisionLog
 from koord.core.audit.ring import Ring
+from koord.core.device.reasons import InvalidDeviceAnnotation
 from koord.core.eviction.model import EvictionPlan, Outcome
+from koord.core.gang.reasons import InvalidAnnotation
+from koord.core.model.changes import Changes
 from koord.core.model.gang_history import Happened
-from koord.core.model.plan import Demand, Unit
+from koord.core.model.gangs import BadValue
+from koord.core.model.plan import Demand, Unit, Unplaced
+from koord.core.model.reasons import RefusedByScheduler, TooLarge
 from koord.kube.outcomes import Refused
 from koord.runtime.audit import encode_record
 
@@ -164,3 +169,41 @@ def test_a_record_is_cut_to_eight_kilobytes(scene: Scene) -> None:
     for record in audit.ring.read(0, 10):
         assert len(encode_record(record)) <= 8192
         assert write_record(record)["kind"]
+
+
+QUOTED = "s3cr3t-value"
+
+
+def test_what_users_wrote_into_annotations_is_not_in_records(scene: Scene) -> None:
+    reasons = [
+        InvalidAnnotation((BadValue("key/a", QUOTED, "is no number", "1"),)),
+        InvalidDeviceAnnotation("default/p", (("hint", QUOTED),)),
+        RefusedByScheduler("default/p", "n1", QUOTED),
+    ]
+    audit = scene.operator.audit
+    unit = Unit("uid-p", (Demand("", (make_pod("p").build(),), 1),))
+    for reason in reasons:
+        audit.refused(unit, Unplaced("uid-p", unit.pods, reason))
+    attempts = documents(scene, "Attempt")
+    assert [each["code"] for each in attempts] == [reason.code for reason in reasons]
+    assert QUOTED not in json.dumps(attempts)
+    assert [each["attempt"] for each in attempts] == [1, 2, 3]
+
+
+def test_a_group_of_many_gangs_with_long_names_fits_into_a_record(scene: Scene) -> None:
+    audit = scene.operator.audit
+    gangs = [f"default/{'g' * 240}{at:03}" for at in range(100)]
+    demands = [Demand(gang, (make_pod(f"p{gang[-3:]}").gang(gang).build(),), 1) for gang in gangs]
+    unit = Unit(",".join(gangs), tuple(demands), group=",".join(gangs))
+    audit.refused(unit, Unplaced(unit.key, unit.pods, TooLarge("gang", gangs[0], "pods", 9, 5)))
+    (attempt,) = documents(scene, "Attempt")
+    assert attempt["truncated"]
+    assert len(attempt["unit"]["names"]) == 3
+
+
+def test_a_pod_group_without_pods_is_nothing_that_happened(scene: Scene) -> None:
+    for at in range(20):
+        upsert_pod_group(scene.state, make_pod_group(f"default/g{at}", 1).build())
+    changes = Changes(gangs={f"default/g{at}" for at in range(20)})
+    scene.operator.audit.note(changes)
+    assert kinds_of(scene) == ["Term"]

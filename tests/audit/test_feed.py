@@ -6,9 +6,11 @@ import json
 import os
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from unittest.mock import Mock
 
 import pytest
 from aiohttp import ClientSession
+from aiohttp.test_utils import make_mocked_request
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.audit.test_ring import told
@@ -16,7 +18,7 @@ from tests.audit.test_ring import told
 from koord.core.audit.ring import Ring
 from koord.domains.audit_settings import AuditSettings
 from koord.runtime.audit import FeedPages, RecordLog
-from koord.runtime.http import Sources, serve_http
+from koord.runtime.http import Sources, make_app, serve_http
 from koord.runtime.settings import Address, InvalidConfiguration, parse_settings
 
 HEAD = "apiVersion: operators.koordinator.sh/v1alpha1\nkind: OperatorConfiguration\n"
@@ -49,13 +51,16 @@ async def nothing():
     return b"{}"
 
 
-@asynccontextmanager
-async def serving(feed):
-    sources = Sources(
+def make_sources(feed):
+    return Sources(
         problem=lambda: "", unsynced=lambda: (), metrics=nothing, state=nothing, feed=feed
     )
+
+
+@asynccontextmanager
+async def serving(feed):
     async with (
-        serve_http(Address("127.0.0.1", 0), sources) as address,
+        serve_http(Address("127.0.0.1", 0), make_sources(feed)) as address,
         ClientSession(f"http://127.0.0.1:{address.port}") as session,
     ):
 
@@ -117,6 +122,35 @@ async def test_numbers_that_make_no_sense_are_refused(query):
         answer = await get(query)
     assert answer.status == 400
     assert "has to be a number from" in answer.text
+
+
+@pytest.mark.parametrize(
+    ("remote", "allowed", "status"),
+    [
+        ("127.0.0.1", None, 200),
+        ("::1", 403, 200),
+        ("10.0.0.7", None, 403),
+        ("::ffff:10.0.0.7", None, 403),
+        ("10.0.0.7", 200, 200),
+        ("10.0.0.7", 401, 401),
+        ("10.0.0.7", 403, 403),
+        ("10.0.0.7", 503, 503),
+    ],
+)
+async def test_other_machines_read_it_only_with_the_right_to(remote, allowed, status):
+    async def answer(header):
+        assert header == "Bearer t"
+        return allowed
+
+    authorize = {} if allowed is None else {"/feed": answer}
+    transport = Mock(get_extra_info={"peername": (remote, 40000)}.get)
+    headers = {"Authorization": "Bearer t"}
+    request = make_mocked_request("GET", "/feed", headers=headers, transport=transport)
+    feed = FeedPages(make_ring(), "a", lambda: True)
+    match = await make_app(make_sources(feed), authorize).router.resolve(request)
+    page = await match.handler(request)
+    assert page.status == status
+    assert (b"team/a" in page.body) == (status == 200)
 
 
 @given(st.dictionaries(st.sampled_from(["term", "after", "limit"]), st.text(max_size=30)))

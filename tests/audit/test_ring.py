@@ -1,5 +1,6 @@
 """The ring of records: bounded, dense, and honest about what is missing."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 from hypothesis import given
@@ -60,6 +61,7 @@ def test_what_is_read_and_what_is_missing_are_all_that_was_made(made, most, limi
     records = read_all(ring, limit)
     gaps = [record.body for record in records if isinstance(record.body, RecordGap)]
     kept = [record.seq for record in records if not isinstance(record.body, RecordGap)]
+    assert len(kept) <= most
     assert len(kept) + sum(gap.count for gap in gaps) == made == ring.made
     assert kept == list(range(made - len(kept) + 1, made + 1))
     assert all(gap.count == gap.to - gap.from_ + 1 for gap in gaps)
@@ -82,12 +84,61 @@ def test_who_has_read_a_part_learns_only_what_is_missing_since(read, made):
 def test_a_gap_takes_the_place_of_what_had_no_room():
     ring = Ring(8192, MANY_BYTES)
     ring.begin(41)
-    for _ in range(8999 + 8192):
+    while ring.dropped < 8999:
         ring.append(told())
     gap, first = ring.read(7710, 2)
     document = write_record(gap)
-    assert (document["kind"], document["from"], document["to"]) == ("Gap", 7711, 8999)
-    assert (document["count"], first.seq, ring.dropped) == (1289, 9000, 8999)
+    last = ring.dropped
+    assert (document["kind"], document["from"], document["to"]) == ("Gap", 7711, last)
+    assert (document["count"], first.seq) == (last - 7710, last + 1)
+
+
+@given(
+    made=st.lists(st.sampled_from("aaaab"), max_size=60),
+    most=st.integers(1, 30),
+    after=st.integers(0, 60),
+    limit=st.integers(1, 9),
+)
+def test_gaps_and_records_follow_each_other_without_holes(made, most, after, limit):
+    ring = Ring(most, MANY_BYTES)
+    ring.begin(1)
+    for name in made:
+        record = told(name)
+        record.unit = replace(record.unit, namespace=name)
+        ring.append(record)
+    records = read_all(ring, limit, after)
+    for record in records:
+        first = record.body.from_ if isinstance(record.body, RecordGap) else record.seq
+        assert first == after + 1
+        after = record.seq
+    assert not records or after == len(made)
+    kept = [record for record in read_all(ring, limit) if record.kind is not RecordKind.GAP]
+    assert len(kept) <= most
+    assert len(kept) + ring.dropped == len(made)
+
+
+def test_who_makes_many_records_pushes_out_its_own():
+    ring = Ring(100, MANY_BYTES)
+    ring.begin(1)
+    quiet = told("quiet")
+    quiet.unit = replace(quiet.unit, namespace="quiet")
+    ring.append(quiet)
+    for _ in range(10_000):
+        ring.append(told("busy"))
+    first, gap, *others = ring.read(0, 1000)
+    assert (first.unit.namespace, gap.kind) == ("quiet", RecordKind.GAP)
+    assert {record.unit.key for record in others} == {"team/busy"}
+    assert others[-1].seq == 10_001
+
+
+def test_a_refusal_that_had_no_room_is_recorded_again_when_it_repeats():
+    ring = Ring(16, MANY_BYTES)
+    ring.begin(1)
+    refuse(ring, no_room(), 1)
+    for _ in range(40):
+        ring.append(told("b"))
+    refuse(ring, no_room(), 2)
+    assert ring.read(0, 100)[-1].body.last_at == 2
 
 
 def test_memory_is_bounded_by_bytes_too():

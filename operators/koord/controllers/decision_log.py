@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
 
+from typing_extensions import ParamSpec
+
 from koord.controllers.commit import Commit
 from koord.core.audit.records import (
     MOST_MESSAGE,
@@ -48,7 +50,9 @@ from koord.core.model.pods import Handling, Pod, PodPhase
 from koord.core.model.reason_class import ReasonClass
 from koord.core.model.reasons import Reason
 from koord.core.model.text import cut
-from koord.isolation import Isolation
+from koord.isolation import FAILURES, must_end
+
+P = ParamSpec("P")
 
 MOST_UNITS: Final = 1 << 16
 """Units that are followed; of more the oldest are forgotten."""
@@ -69,6 +73,8 @@ class _Followed:
     is_complete: bool = False
     is_running: bool = False
     has_ended: bool = False
+    described: RecordedUnit | None = None
+    """As it was recorded last."""
 
 
 @dataclass(slots=True)
@@ -83,7 +89,6 @@ class DecisionLog:
     place_of: Callable[[GangKey], int | None] = field(default=lambda _: None)
     _followed: dict[str, _Followed] = field(default_factory=dict)
     """By gang, or uid of a single pod."""
-    _isolated: Isolation = field(default_factory=lambda: Isolation("audit"))
     _began: float = 0.0
     _has_looked: bool = False
     _cycle: int = 0
@@ -104,9 +109,9 @@ class DecisionLog:
     def note(self, changes: Changes) -> None:
         """Record the stages that changed gangs and pods have reached; the queue has them by now."""
         for gang in changes.gangs:
-            self._isolated.call(gang, self._look_at_gang, gang)
+            self._safely(gang, self._look_at_gang, gang)
         for uid in changes.singles:
-            self._isolated.call(uid, self._look_at_pod, uid)
+            self._safely(uid, self._look_at_pod, uid)
         self._has_looked = True
 
     def planned(self, seconds: float) -> None:
@@ -116,13 +121,13 @@ class DecisionLog:
         self._refused = 0
 
     def refused(self, unit: Unit, refusal: Unplaced) -> None:
-        self._isolated.call(unit.key, self._refuse, unit, refusal)
+        self._safely(unit.key, self._refuse, unit, refusal)
 
     def placed(self, unit: Unit, placement: Placement) -> None:
-        self._isolated.call(unit.key, self._place, unit, placement)
+        self._safely(unit.key, self._place, unit, placement)
 
     def committed(self, unit: Unit, placement: Placement, outcome: Commit, seconds: float) -> None:
-        self._isolated.call(unit.key, self._commit, unit, placement, outcome, seconds)
+        self._safely(unit.key, self._commit, unit, placement, outcome, seconds)
 
     def _refuse(self, unit: Unit, refusal: Unplaced) -> None:
         self._refused += 1
@@ -160,7 +165,7 @@ class DecisionLog:
             nodes=nodes,
             more_nodes=len(by_node) - len(nodes),
             domain=placement.topologies[0].domain if placement.topologies else (),
-            created=_ms(min(pod.created for pod in unit.pods)),
+            created=_ms(unit.pods[0].created),
             complete=_ms(unit.since),
             due=self._due,
             ahead=self._refused,
@@ -172,7 +177,7 @@ class DecisionLog:
         self._add(RecordKind.PLACED, self._describe(unit), body)
 
     def _commit(self, unit: Unit, placement: Placement, outcome: Commit, seconds: float) -> None:
-        names = {pod.uid: pod.key for pod in unit.pods}
+        names = {pod.uid: pod.key for pod in unit.pods} if outcome.failures else {}
         failures = tuple(
             FailedWrite(names.get(uid, uid), failure.status, cut(failure.message, MOST_MESSAGE))
             for uid, failure in islice(outcome.failures.items(), MOST_PODS)
@@ -195,7 +200,7 @@ class DecisionLog:
         self, plan: EvictionPlan, pods: Sequence[Pod] | None, outcome: Outcome | None
     ) -> None:
         """Record that a plan has begun, evicts ``pods``, or has an ``outcome``."""
-        self._isolated.call(plan.key, self._evict, plan, pods, outcome)
+        self._safely(plan.key, self._evict, plan, pods, outcome)
 
     def _evict(
         self, plan: EvictionPlan, pods: Sequence[Pod] | None, outcome: Outcome | None
@@ -235,6 +240,8 @@ class DecisionLog:
         least = max(1, spec.min_member if spec is not None else 1)
         done = len(tally.done)
         runs = tally.running + done >= least
+        if followed is None and not tally.total:
+            return  # a PodGroup alone is nothing that happened: there may be thousands
         if followed is None:
             is_old = not self._has_looked and tally.bound_alive + done >= least
             trace = (
@@ -314,18 +321,22 @@ class DecisionLog:
         return followed
 
     def _describe(self, unit: Unit) -> RecordedUnit:
-        pods, trace = unit.pods, self._follow(unit).trace
+        pods, followed = unit.pods, self._follow(unit)
+        described = followed.described
+        if described and described.pods == len(pods) and described.uids[0] == pods[0].uid:
+            return described  # made once, for all that is decided about it
         names = tuple(dict.fromkeys(demand.gang for demand in unit.demands if demand.gang))
-        return RecordedUnit(
+        followed.described = described = RecordedUnit(
             key=name_of(unit),
             namespace=pods[0].namespace,
-            trace=trace,
+            trace=followed.trace,
             names=names[:MOST_NODES] or (pods[0].title,),
             owner=_owner_of(pods[0]),
             uids=tuple(pod.uid for pod in pods[:MOST_UIDS]),
             pods=len(pods),
             required=unit.required,
         )
+        return described
 
     def _describe_pods(self, followed: _Followed, pods: Sequence[Pod]) -> RecordedUnit:
         return RecordedUnit(
@@ -352,6 +363,15 @@ class DecisionLog:
             pods=len(members),
             required=0 if spec is None else spec.min_member,
         )
+
+    def _safely(self, key: str, record: Callable[P, None], *args: P.args, **more: P.kwargs) -> None:
+        """Call a function; a failure is counted, and costs a record."""
+        try:
+            record(*args, **more)
+        except Exception as error:
+            if must_end(error):
+                raise
+            FAILURES.note("audit", key, error)
 
     def _add(self, kind: RecordKind, unit: RecordedUnit | None, body: Body) -> None:
         at, mono = _ms(self.wall()), _ms(self.steady() - self._began)

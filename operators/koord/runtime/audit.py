@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Final, NoReturn
 
 import msgspec
@@ -41,8 +42,10 @@ MOST_RECORD_BYTES: Final = 8 * 1024
 FILE_BYTES: Final = 64 << 20
 KEPT_FILES: Final = 3
 _WARN_SECONDS: Final = 60.0
+_MOST_KEY: Final = 512
+_MOST_NAMES: Final = 3
 _TRIMMED: Final = ("fields", "nodes", "failures", "pods")
-"""What is left out of a record that is too long, in this order."""
+"""What is left out of a record that is too long, in this order; then names of gangs of a group."""
 
 
 def start(parts: "Parts") -> None:
@@ -78,6 +81,10 @@ def encode_record(record: AuditRecord) -> bytes:
         if document.get(name):
             document |= {name: type(document[name])(), "truncated": True}
             line = msgspec.json.encode(document)
+    unit = document.get("unit")
+    if len(line) > MOST_RECORD_BYTES and unit is not None:
+        unit |= {"key": unit["key"][:_MOST_KEY], "names": unit["names"][:_MOST_NAMES]}
+        line = msgspec.json.encode(document | {"truncated": True})
     return line + b"\n"
 
 
@@ -157,6 +164,7 @@ class RecordLog:
     _term: int | None = None
     _after: int = 0
     _warned_at: float = float("-inf")
+    _turn: Lock = field(default_factory=Lock)
 
     async def run(self) -> NoReturn:
         try:
@@ -168,6 +176,10 @@ class RecordLog:
 
     def write(self) -> None:
         """Write what is new; what cannot be written is tried again as long as it is kept."""
+        with self._turn:  # the last time is in another thread than those before
+            self._write()
+
+    def _write(self) -> None:
         if self._term != self.ring.term:
             self._term, self._after = self.ring.term, 0
         records = self.ring.read(self._after, DEFAULT_LIMIT)
