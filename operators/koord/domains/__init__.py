@@ -132,6 +132,10 @@ DOMAINS: Final = (
         ),
     ),
     Domain(
+        "diagnosis",
+        settings={"diagnosis": "koord.domains.diagnosis_settings:DiagnosisSettings"},
+    ),
+    Domain(
         "audit",
         settings={"audit": "koord.domains.audit_settings:AuditSettings"},
         start="koord.runtime.audit:start",

@@ -11,7 +11,7 @@ import gc
 import logging
 import resource
 import signal
-from collections.abc import Callable, Collection, Coroutine, Iterator
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version as version_of
@@ -21,6 +21,7 @@ import msgspec
 
 from koord.controllers.placement import PlacementController
 from koord.domains.audit_settings import AuditSettings
+from koord.domains.diagnosis_settings import DiagnosisSettings
 from koord.domains.suspend_settings import SuspendSettings
 from koord.isolation import FAILURES, Isolation
 from koord.kube.client import Client
@@ -33,6 +34,7 @@ from koord.operators.names import PLACEMENT
 from koord.runtime.audit import FeedPages
 from koord.runtime.collectors import leadership
 from koord.runtime.descriptions import report_enforcement, report_queue
+from koord.runtime.diagnosis import NOT_LEADING, DiagnosisPage, answer
 from koord.runtime.discovery import (
     Definitions,
     check_installed,
@@ -100,7 +102,20 @@ class _Process:
             metrics=self.encode_metrics,
             state=lambda: self.http.ask(self.describe, STATE_PATIENCE_SECONDS),
             feed=self.make_feed(),
+            diagnosis=self.diagnose if self.serves_diagnosis else None,
         )
+
+    @property
+    def serves_diagnosis(self) -> bool:
+        return self.parts.settings.of(DiagnosisSettings).enabled
+
+    async def diagnose(self, path: str, query: Mapping[str, str]) -> DiagnosisPage:
+        """Answer Koordinator's diagnosis API, as the leader."""
+        if not self.lease.elector.leading.is_set():
+            return DiagnosisPage(503, NOT_LEADING)
+        state = self.parts.reader.state
+        made = await self.http.ask(lambda: answer(state, path, query), STATE_PATIENCE_SECONDS)
+        return made.encode()
 
     def make_feed(self) -> FeedPages | None:
         """Return what serves the records of decisions; None if nobody is to read them."""

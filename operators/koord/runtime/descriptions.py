@@ -121,12 +121,20 @@ def describe_quotas(state: ClusterState) -> dict[str, object]:
     """Return all active quotas and the problems of others; amounts in canonical units."""
     ledger = state.open_ledger()
     return {
-        "quotas": [_describe(ledger, name) for name in ledger.names()],
+        "quotas": describe_quota_summaries(state),
         "over": find_overuse(ledger),
         "problems": state.quotas.catalog.problems,
         "failures": {tree: repr(error) for tree, error in state.quotas.failures.items()},
         "outside": state.quotas.outside(),
     }
+
+
+def describe_quota_summaries(state: ClusterState) -> list[dict[str, Any]]:
+    """Return the numbers of all active quotas, under Koordinator's names."""
+    if not state.quotas.is_in_use:
+        return []
+    ledger = state.open_ledger()
+    return [_describe(ledger, name) for name in ledger.names()]
 
 
 def _describe(ledger: Ledger, name: QuotaName) -> dict[str, Any]:

@@ -72,7 +72,8 @@ class Sources:
 
     ``problem`` returns what is wrong with the process, empty if it is healthy; ``unsynced`` the
     names of parts that are not ready; ``metrics`` the text format; ``state`` JSON, or it raises
-    TimeoutError. ``feed`` is None if records of decisions are not served.
+    TimeoutError. ``feed`` is None if records of decisions are not served; ``diagnosis`` answers a
+    path below /apis/v1 with its query, and is None if that is not served.
     """
 
     problem: Callable[[], str]
@@ -80,6 +81,7 @@ class Sources:
     metrics: Callable[[], Awaitable[bytes]]
     state: Callable[[], Awaitable[bytes]]
     feed: FeedSource | None = None
+    diagnosis: Callable[[str, Mapping[str, str]], Awaitable[FeedPage]] | None = None
 
 
 Authorize = Callable[[str], Awaitable[int]]
@@ -164,6 +166,8 @@ def make_app(sources: Sources, authorize: Authorizers = MappingProxyType({})) ->
     app.router.add_get("/readyz", pages.readyz)
     app.router.add_get("/debug/state", pages.state)
     app.router.add_get("/feed", pages.feed)
+    if sources.diagnosis is not None:
+        app.router.add_get("/apis/v1{path:/.*}", pages.diagnosis)
     return app
 
 
@@ -201,6 +205,18 @@ class _Pages:
         kind = "application/jsonl" if page.status == 200 else "text/plain"
         headers = {"Koord-Leader": source.holder, "Content-Type": kind}
         return web.Response(status=page.status, body=page.body, headers=headers)
+
+    async def diagnosis(self, request: web.Request) -> web.Response:
+        source = self._sources.diagnosis
+        if source is None or not _is_local(request.remote):
+            return web.Response(status=403, text=_LOCAL_ONLY)
+        try:
+            page = await source(request.match_info["path"], request.query)
+        except TimeoutError:
+            return web.Response(status=503, text="a plan takes long; try again\n")
+        return web.Response(
+            status=page.status, body=page.body, content_type="application/json", charset="utf-8"
+        )
 
     async def _refuse(self, request: web.Request) -> web.Response | None:
         """Return the answer to a reader who may not read this path."""

@@ -1,0 +1,292 @@
+"""Koordinator's diagnosis API: what the leader knows, under the paths and names of its scheduler.
+
+For runbooks that read those. Only what exists here is served; a field without a counterpart is
+null. Documents are made in the main loop from the state as it is; nothing is planned or changed.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from koord.core.device.plugin import Devices
+from koord.core.device.status import observe_devices
+from koord.core.engine.state import ClusterState
+from koord.core.model.gangs import GangKey
+from koord.core.model.text import format_time
+from koord.core.model.units import CPU, MEMORY, PODS, Amounts, format_amount
+from koord.core.quota.model import add_up
+from koord.runtime.descriptions import describe_quota_summaries
+
+if TYPE_CHECKING:
+    from koord.core.model.pods import Pod
+
+BASE: Final = "/apis/v1"
+NOT_LEADING: Final = b'{"message": "the instance is not leader"}'
+_PLUGINS: Final = "/plugins"
+_NANOSECONDS: Final = 1_000_000_000
+_STORAGE: Final = "ephemeral-storage"
+_Query: TypeAlias = Mapping[str, str]
+_Detail: TypeAlias = dict[str, dict[str, dict[str, int]]]
+"""Type of device -> minor, as text -> resources."""
+_Handler: TypeAlias = Callable[[ClusterState, Mapping[str, str], _Query], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class DiagnosisPage:
+    """An answer: a status of HTTP, and JSON."""
+
+    status: int
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class DiagnosisDocument:
+    """An answer that is not encoded yet: that needs no main loop."""
+
+    status: int
+    document: Any
+
+    def encode(self) -> DiagnosisPage:
+        body = json.dumps(self.document, separators=(",", ":")).encode()
+        return DiagnosisPage(self.status, body)
+
+
+class _MissingError(LookupError):
+    """There is no such object; the text is the message."""
+
+
+def answer(state: ClusterState, path: str, query: _Query) -> DiagnosisDocument:
+    """Return the answer for a path below ``/apis/v1``."""
+    for pattern, handler in ROUTES.items():
+        values = _match(pattern, path)
+        if values is None:
+            continue
+        try:
+            return DiagnosisDocument(200, handler(state, values, query))
+        except _MissingError as missing:
+            return DiagnosisDocument(404, {"message": str(missing)})
+    return DiagnosisDocument(404, {"message": f"cannot find {BASE}{path}"})
+
+
+def _match(pattern: str, path: str) -> dict[str, str] | None:
+    """Return the values of the placeholders, such as ``:name``; None if the path is another."""
+    wanted, given = pattern.split("/"), path.split("/")
+    if len(wanted) != len(given):
+        return None
+    values = {}
+    for part, text in zip(wanted, given, strict=True):
+        if part.startswith(":") and text:
+            values[part[1:]] = text
+        elif part != text:
+            return None
+    return values
+
+
+def _list_services(*_: Any) -> dict[str, list[str]]:
+    return {"GET": sorted(f"{BASE}{pattern}" for pattern in ROUTES)}
+
+
+def _list_gangs(state: ClusterState, *_: Any) -> dict[str, Any]:
+    keys = sorted(state.gangs.keys())
+    return {key: _describe_gang(state, key) for key in keys if state.gangs.spec(key) is not None}
+
+
+def _find_gang(state: ClusterState, values: Mapping[str, str], _: _Query) -> dict[str, Any]:
+    key = f"{values['namespace']}/{values['name']}"
+    if state.gangs.spec(key) is None:
+        raise _MissingError(f"cannot find gang {key}")
+    return _describe_gang(state, key)
+
+
+def _describe_gang(state: ClusterState, key: GangKey) -> dict[str, Any]:
+    spec, group = state.gangs.spec(key), state.gangs.pod_group(key)
+    if spec is None:
+        raise _MissingError(f"cannot find gang {key}")
+    children = [pod for pod in state.gangs.members(key).values() if not pod.phase.is_terminal]
+    waiting = [pod for pod in children if pod.uid in state.assumed]
+    bound = [pod for pod in children if pod.node and pod.uid not in state.assumed]
+    placed = {pod.uid for pod in (*waiting, *bound)}
+    oldest = min((pod.created for pod in children), default=0.0)
+    created = oldest if group is None else group.created
+    return {
+        "name": key,
+        "waitTime": spec.wait_seconds * _NANOSECONDS,
+        "createTime": format_time(created),
+        "mode": spec.mode,
+        "gangMatchPolicy": spec.match_policy,
+        "minRequiredNumber": spec.min_member,
+        "totalChildrenNum": spec.total,
+        "gangGroup": list(spec.group),
+        "children": _set_of(children),
+        "pendingChildren": _set_of(pod for pod in children if pod.uid not in placed),
+        "waitingForBindChildren": _set_of(waiting),
+        "boundChildren": _set_of(bound),
+        "onceResourceSatisfied": None,
+        "gangGroupInfo": {
+            "Initialized": True,
+            "GangGroupId": ",".join(spec.group),
+            "GangGroup": list(spec.group),
+            "OnceResourceSatisfied": None,
+            "WaitingGangIDs": None,
+            "RepresentativePodKey": None,
+            "BindingMemberPods": _set_of(waiting),
+        },
+        "gangFrom": spec.source,
+        "hasGangInit": True,
+    }
+
+
+def _set_of(pods: Any) -> dict[str, dict[str, str]]:
+    """Return a set as Go's JSON has it: an object without values."""
+    return {pod.key: {} for pod in sorted(pods, key=lambda pod: pod.key)}
+
+
+def _list_quotas(state: ClusterState, _: Any, query: _Query) -> dict[str, Any]:
+    tree = query.get("tree", "")
+    return {
+        str(quota["name"]): quota
+        for quota in _describe_quotas(state, query)
+        if not tree or quota["tree"] == tree
+    }
+
+
+def _find_quota(state: ClusterState, values: Mapping[str, str], query: _Query) -> dict[str, Any]:
+    name = values["name"]
+    for quota in _describe_quotas(state, query):
+        if quota["name"] == name:
+            return quota
+    raise _MissingError(f"cannot find quota {name}")
+
+
+def _describe_quotas(state: ClusterState, query: _Query) -> Iterator[dict[str, Any]]:
+    pods: dict[str, dict[str, Any]] = {}
+    if query.get("includePods") == "true":
+        for pod in sorted(state.pods.values(), key=lambda pod: pod.key):
+            use = state.quotas.usage.get(pod.uid)
+            if use is not None:
+                requests = dict(state.quotas.requests_of(pod))
+                requests.pop(PODS, None)  # theirs are without it
+                resource = _quantities(requests)
+                cached = {"isAssigned": use.is_used, "resource": resource}
+                pods.setdefault(use.quota, {})[pod.key] = cached
+    for summary in describe_quota_summaries(state):
+        described = {
+            name: _quantities(value) if isinstance(value, Mapping) else value
+            for name, value in summary.items()
+        }
+        more = {"runtimeVersion": None, "selfNonPreemptibleUsed": None}
+        more |= {"selfNonPreemptibleRequest": None}
+        described = {**described, **more}
+        if query.get("includePods") == "true":
+            described["podCache"] = pods.get(str(summary["name"]), {})
+        yield described
+
+
+def _quantities(amounts: Amounts) -> dict[str, str]:
+    return {key: format_amount(key, amount) for key, amount in sorted(amounts.items())}
+
+
+def _list_devices(state: ClusterState, *_: Any) -> dict[str, Any]:
+    return {name: _describe_devices(state, name) for name in sorted(state.plugin(Devices).reports)}
+
+
+def _find_devices(state: ClusterState, values: Mapping[str, str], _: _Query) -> dict[str, Any]:
+    name = values["name"]
+    if name not in state.plugin(Devices).reports:
+        raise _MissingError(f"cannot find node {name}")
+    return _describe_devices(state, name)
+
+
+def _describe_devices(state: ClusterState, name: str) -> dict[str, Any]:
+    plugin = state.plugin(Devices)
+    report = plugin.reports[name]
+    free: _Detail = {}
+    for device in observe_devices(plugin, report, state.pods).devices:
+        free.setdefault(device.kind, {})[str(device.minor)] = dict(device.free)
+    total: _Detail = {
+        kind: {str(device.minor): dict(device.total) for device in devices}
+        for kind, devices in report.devices
+    }
+    used: _Detail = {
+        kind: {minor: _subtract(part, free, (kind, minor)) for minor, part in minors.items()}
+        for kind, minors in total.items()
+    }
+    document: dict[str, Any] = {}
+    for title, detail in (("Total", total), ("Free", free), ("Used", used)):
+        parts = [part for minors in detail.values() for part in minors.values()]
+        document[f"device{title}"] = _quantities(add_up(parts))
+        document[f"device{title}Detail"] = {
+            kind: {minor: _quantities(part) for minor, part in minors.items()}
+            for kind, minors in detail.items()
+        }
+    document["allocateSet"] = _allocations(state, name)
+    return document
+
+
+def _subtract(part: Amounts, free: _Detail, of: tuple[str, str]) -> dict[str, int]:
+    kind, minor = of
+    left = free.get(kind, {}).get(minor, {})
+    return {key: amount - left.get(key, 0) for key, amount in part.items()}
+
+
+def _allocations(state: ClusterState, name: str) -> dict[str, Any]:
+    """Return type -> pod -> minor -> what the pod was given of it."""
+    allocations: dict[str, dict[str, dict[str, Any]]] = {}
+    for uid, shares in state.plugin(Devices).pods_on(name).items():
+        pod = state.pods.get(uid)
+        if pod is None:
+            continue
+        for share in shares:
+            of_pod = allocations.setdefault(share.kind, {}).setdefault(pod.key, {})
+            of_pod[str(share.minor)] = _quantities(dict(share.part))
+    return allocations
+
+
+def _find_node(state: ClusterState, values: Mapping[str, str], _: _Query) -> dict[str, Any]:
+    name = values["nodeName"]
+    row = state.table.row_of.get(name)
+    if row is None:
+        raise _MissingError(f"cannot find node {name}")
+    most, used = dict(state.table.node_at(row).allocatable), dict(state.used_on(name))
+    left = {key: amount - used.get(key, 0) for key, amount in most.items()}
+    pods: list[Pod] = sorted(state.pods_on(name), key=lambda pod: pod.key)
+    return {
+        "node": {"metadata": {"name": name}},
+        "pods": [pod.key for pod in pods],
+        "podsWithAffinity": None,
+        "podsWithRequiredAntiAffinity": None,
+        "usedPorts": None,
+        "requested": _go_resource(used),
+        "nonZeroRequested": None,
+        "remaining": _go_resource(left),
+        "allocatable": _go_resource(most),
+        "imageStates": None,
+        "pvcRefCounts": None,
+        "generation": None,
+    }
+
+
+def _go_resource(amounts: Amounts) -> dict[str, Any]:
+    """Return amounts under the names of the scheduler's own type."""
+    fields = {CPU: "MilliCPU", MEMORY: "Memory", _STORAGE: "EphemeralStorage"}
+    fields[PODS] = "AllowedPodNumber"
+    return {
+        **{field: amounts.get(key, 0) for key, field in fields.items()},
+        "ScalarResources": {
+            key: amount for key, amount in sorted(amounts.items()) if key not in fields
+        },
+    }
+
+
+ROUTES: Final[Mapping[str, _Handler]] = {
+    "/__services__": _list_services,
+    "/nodes/:nodeName": _find_node,
+    f"{_PLUGINS}/Coscheduling/gangs": _list_gangs,
+    f"{_PLUGINS}/Coscheduling/gang/:namespace/:name": _find_gang,
+    f"{_PLUGINS}/DeviceShare/nodeDeviceSummaries": _list_devices,
+    f"{_PLUGINS}/DeviceShare/nodeDeviceSummaries/:name": _find_devices,
+    f"{_PLUGINS}/ElasticQuota/quotas": _list_quotas,
+    f"{_PLUGINS}/ElasticQuota/quotas/:name": _find_quota,
+}
+"""Pattern below ``/apis/v1`` -> what answers it."""

@@ -1,0 +1,174 @@
+"""Koordinator's diagnosis API: the forms that its runbooks read."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+from aiohttp import ClientSession
+from aiohttp.test_utils import make_mocked_request
+from tests.builders import GPU, make_node, make_pod, make_pod_group, make_quota
+from tests.cluster import make_cluster
+from tests.device.test_plugin import gpu_cluster, part, settle, whole
+from tests.objects import upsert_pod_group, upsert_quota
+from tests.runtime.test_http import Process
+
+from koord.domains.diagnosis_settings import DiagnosisSettings
+from koord.runtime.diagnosis import NOT_LEADING, ROUTES, DiagnosisPage, answer
+from koord.runtime.http import make_app, serve_http
+from koord.runtime.settings import Address
+
+QUANTITIES = ("min", "max", "used", "runtime", "request", "sharedWeight", "selfUsed")
+GANG = "/plugins/Coscheduling/gang"
+QUOTAS = "/plugins/ElasticQuota/quotas"
+
+
+@pytest.fixture(scope="module")
+def state() -> Any:
+    state = make_cluster().state
+    state.upsert_node(make_node("n1").gpu(8).cpu(4000).build())
+    group = replace(make_pod_group("a/train", min_member=2).build(), created=1764057600.0)
+    upsert_pod_group(state, group)
+    upsert_quota(state, make_quota("team", min={GPU: 4}, max={GPU: 8}))
+    running = make_pod("a/train-0").gang("a/train").gpu(1).quota("team")
+    state.upsert_pod(running.running("n1").build())
+    state.upsert_pod(make_pod("a/train-1").gang("a/train").gpu(1).quota("team").build())
+    state.upsert_pod(make_pod("a/train-2").gang("a/train").gpu(1).build())
+    state.assume("uid-a-train-2", "n1")
+    state.refresh()
+    return state
+
+
+def ask(state: Any, path: str, **query: str) -> Any:
+    page = answer(state, path, query).encode()
+    assert page.status == 200, page.body
+    return json.loads(page.body)
+
+
+def test_only_what_is_served_is_listed(state: Any) -> None:
+    listed = ask(state, "/__services__")
+    assert listed == {"GET": sorted(listed["GET"])}
+    assert "/apis/v1/__services__" in listed["GET"]
+    assert "/apis/v1/plugins/Coscheduling/gang/:namespace/:name" in listed["GET"]
+    assert len(listed["GET"]) == len(ROUTES)
+
+
+def test_a_gang_has_its_children_as_sets(state: Any) -> None:
+    gang = ask(state, f"{GANG}/a/train")
+    assert gang == ask(state, "/plugins/Coscheduling/gangs")["a/train"]
+    assert gang["waitTime"] == 600_000_000_000, "nanoseconds"
+    assert (gang["name"], gang["mode"], gang["gangGroup"]) == ("a/train", "Strict", ["a/train"])
+    assert gang["createTime"] == "2025-11-25T08:00:00Z"
+    assert (gang["minRequiredNumber"], gang["totalChildrenNum"]) == (2, 2)
+    assert gang["children"] == {f"a/train-{at}": {} for at in range(3)}
+    assert gang["boundChildren"] == {"a/train-0": {}}
+    assert gang["pendingChildren"] == {"a/train-1": {}}
+    assert gang["waitingForBindChildren"] == {"a/train-2": {}}
+    assert gang["gangFrom"] == "GangFromPodGroupCrd"
+    assert set(gang["gangGroupInfo"]) == {
+        "Initialized",
+        "GangGroupId",
+        "GangGroup",
+        "OnceResourceSatisfied",
+        "WaitingGangIDs",
+        "RepresentativePodKey",
+        "BindingMemberPods",
+    }
+
+
+def test_quotas_are_in_quantities(state: Any) -> None:
+    quota = ask(state, f"{QUOTAS}/team")
+    assert quota == ask(state, QUOTAS)["team"]
+    assert (quota["min"], quota["max"], quota["used"]) == ({GPU: "4"}, {GPU: "8"}, {GPU: "1"})
+    assert all(isinstance(quota[name], dict) for name in QUANTITIES)
+    assert "podCache" not in quota
+    cache = ask(state, f"{QUOTAS}/team", includePods="true")["podCache"]
+    assert cache["a/train-0"] == {"isAssigned": True, "resource": {GPU: "1"}}
+    assert cache["a/train-1"]["isAssigned"] is False
+    assert ask(state, QUOTAS, tree="none") == {}, "an unknown tree is empty"
+
+
+def test_a_node_in_the_names_of_the_scheduler(state: Any) -> None:
+    node = ask(state, "/nodes/n1")
+    assert node["node"] == {"metadata": {"name": "n1"}}
+    assert node["pods"] == ["a/train-0", "a/train-2"], "names only: specs may hold secrets"
+    assert node["allocatable"]["MilliCPU"] == 4000
+    assert node["requested"]["ScalarResources"] == {GPU: 2}
+    assert node["remaining"]["ScalarResources"] == {GPU: 6}
+
+
+def test_devices_of_a_node() -> None:
+    cluster = gpu_cluster(1)
+    settle(cluster, whole("a", 1))
+    settle(cluster, part("b", 30))
+    (node,) = ask(cluster.state, "/plugins/DeviceShare/nodeDeviceSummaries")
+    summary = ask(cluster.state, f"/plugins/DeviceShare/nodeDeviceSummaries/{node}")
+    core = "koordinator.sh/gpu-core"
+    cards = len(summary["deviceTotalDetail"]["gpu"])
+    assert summary["deviceTotal"][core] == str(100 * cards)
+    assert summary["deviceUsed"][core] == "130"
+    assert summary["deviceFree"][core] == str(100 * cards - 130)
+    assert sorted(summary["deviceFreeDetail"]["gpu"])[:2] == ["0", "1"], "minors are text"
+    given = summary["allocateSet"]["gpu"]
+    (shared,) = given["default/b"].values()
+    (card,) = given["default/a"].values()
+    assert (shared[core], card[core]) == ("30", "100")
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("/plugins/DeviceShare/nodeDeviceSummaries/none", "cannot find node none"),
+        ("/nodes/none", "cannot find node none"),
+        (f"{GANG}/a/none", "cannot find gang a/none"),
+        (f"{QUOTAS}/none", "cannot find quota none"),
+        ("/plugins/None/x", "cannot find /apis/v1/plugins/None/x"),
+        (f"{GANG}//x", f"cannot find /apis/v1{GANG}//x"),
+    ],
+)
+def test_what_is_missing_is_named(state: Any, path: str, message: str) -> None:
+    page = answer(state, path, {}).encode()
+    assert (page.status, json.loads(page.body)) == (404, {"message": message})
+
+
+# The server
+
+
+async def diagnose(path: str, query: Any) -> DiagnosisPage:
+    if path == "/slow":
+        raise TimeoutError
+    return DiagnosisPage(503 if path == "/standby" else 200, NOT_LEADING)
+
+
+async def test_it_is_off_by_default() -> None:
+    assert DiagnosisSettings().enabled is False
+    async with Process().serve() as client:
+        assert (await client.request("/apis/v1/__services__"))[0] == 404
+
+
+async def test_it_is_served_as_json() -> None:
+    sources = replace(Process().sources, diagnosis=diagnose)
+    async with (
+        serve_http(Address("127.0.0.1", 0), sources) as address,
+        ClientSession(f"http://127.0.0.1:{address.port}") as session,
+    ):
+        async with session.get("/apis/v1/standby") as page:
+            assert page.status == 503
+            assert await page.text() == '{"message": "the instance is not leader"}'
+            assert page.headers["Content-Type"] == "application/json; charset=utf-8"
+        async with session.get("/apis/v1/slow") as page:
+            assert page.status == 503
+        async with session.put("/apis/v1/nodes/n1") as page:
+            assert page.status == 405
+
+
+async def test_others_than_this_machine_read_nothing() -> None:
+    sources = replace(Process().sources, diagnosis=diagnose)
+    transport = Mock()
+    transport.get_extra_info.return_value = ("192.0.2.1", 1)
+    request = make_mocked_request("GET", "/apis/v1/nodes/n1", transport=transport)
+    match = await make_app(sources).router.resolve(request)
+    assert (await match.handler(request)).status == 403
