@@ -100,6 +100,9 @@ def test_what_is_kept_of_ends_is_what_they_are() -> None:
     late = ends_at(NOW + first["limited"])
     assert late["limited"] == first["limited"] + 60
     assert late["other"] > first["limited"]
+    queues.end_of_owner = lambda _: NOW + 10
+    assert ends_at(NOW + 1)["limited"] < first["limited"]
+    queues.end_of_owner = lambda _: None
     longer = limited.says((("queue", QueueHints(deadline=300)),))
     cluster.pods(replace(longer.build(), started=float(NOW)))
     assert ends_at(NOW + 2)["limited"] == first["limited"] + 200

@@ -52,11 +52,19 @@ class KnownRuns:
     ``beside`` returns what else that is, of a pod without a limit.
     """
 
-    def __init__(self, view: StateView, limits: RunLimits, beside: Callable[[Pod], object]) -> None:
+    def __init__(
+        self,
+        view: StateView,
+        limits: RunLimits,
+        beside: Callable[[Pod], object],
+        end_of_owner: Callable[[Pod], int | None],
+    ) -> None:
         self._view, self._limits, self._beside = view, limits, beside
+        self.end_of_owner = end_of_owner
         self._of: dict[str, _KnownRun] = {}
-        self.certain: dict[str, EndingPod] = {}
-        """The ends of pods with limits, by uid: until then each holds as long as its pod does."""
+        self.certain: dict[str, tuple[EndingPod, int | None]] = {}
+        """The ends of pods with limits, by uid, each with that of its owner: until then it holds as
+        long as both do."""
 
     def forget_gone(self) -> None:
         """Forget pods that are gone, now and then."""
@@ -107,9 +115,9 @@ class Ends:
 
     def of(self, pod: Pod) -> EndingPod | None:
         """Return when a pod has ended; None if its node is unknown."""
-        kept = self._runs.certain.get(pod.uid)
+        kept, owner = self._runs.certain.get(pod.uid, (None, None))
         is_kept = kept is not None and kept.pod is pod and kept.end > self._now
-        is_kept = is_kept and pod.uid not in self._victims
+        is_kept = is_kept and pod.uid not in self._victims and self._runs.end_of_owner(pod) == owner
         if kept is not None and is_kept and self._row_of.get(pod.node) == kept.row:
             return kept
         if pod.uid not in self._of:
@@ -133,7 +141,7 @@ class Ends:
             return EndingPod(pod, row, FOREVER, self._guess(pod, start), Knowledge.NONE)
         ending = EndingPod(pod, row, end.at, end.at, end.level)
         if pod.started and end.level is Knowledge.DECLARED:
-            self._runs.certain[pod.uid] = ending
+            self._runs.certain[pod.uid] = (ending, self._runs.end_of_owner(pod))
         return ending
 
     def _evicted_at(self, pod: Pod) -> int:

@@ -89,7 +89,7 @@ class Queues(Plugin):
         self.limits = RunLimits(
             view, self.queue_of, self.settings_of, self._estimate, self._find_owner_end
         )
-        self._runs = KnownRuns(view, self.limits, self._known_beside)
+        self._runs = KnownRuns(view, self.limits, self._known_beside, self._find_owner_end)
 
     @property
     def is_limiting(self) -> bool:
@@ -182,7 +182,7 @@ class Queues(Plugin):
         """Have all queues follow these settings, whatever their quotas say: for a question."""
         self._settings.try_out(values)
         self._heads = BlockedHeads()
-        self._runs = KnownRuns(self.view, self.limits, self._known_beside)
+        self._runs = KnownRuns(self.view, self.limits, self._known_beside, self._find_owner_end)
 
     def path_of(self, queue: str) -> Collection[str]:
         """Return a queue and all quotas above."""
