@@ -178,6 +178,9 @@ class QueueReservation(Model):
     """The domain of the network that the places are in, as a path from the top layer."""
     places: Annotated[list[ReservedPlace], Field(max_length=16)] | None = None
     """Where; of more than 16 nodes the first by name."""
+    more_places: Annotated[str | None, Field(max_length=16384)] = None
+    """The places on other nodes, in short: `gpu-[017-032]*1` is room for one member on each of 16
+    nodes. Absent if that is too long."""
     places_total: Int32 = 0
     """On how many nodes."""
 

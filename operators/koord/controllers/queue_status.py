@@ -11,6 +11,7 @@ from pydantic import TypeAdapter
 
 from koord.answers.standing import QueueStanding
 from koord.api.parse import InvalidObject, parse_value
+from koord.api.place_lists import write_places
 from koord.api.podgroup import GroupQueue, QueueMove, QueueReservation, ReservedPlace
 from koord.api.resource import to_time
 from koord.core.gang.status import ConditionType
@@ -19,6 +20,8 @@ from koord.core.queue.turns import StartReservation
 from koord.kube.status import conditions_of
 
 MOST_PLACES: Final = 16
+MOST_TEXT: Final = 16384
+"""Of what names further places: of those that are not told, a new process plans anew."""
 _ADAPTER: Final = TypeAdapter(GroupQueue)
 
 
@@ -41,11 +44,13 @@ def _make_reservation(reservation: StartReservation | None) -> QueueReservation 
     if reservation is None:
         return None
     nodes = sorted(reservation.nodes.items())
+    more = write_places(dict(nodes[MOST_PLACES:]))
     return QueueReservation(
         kind=reservation.kind,
         since=_time(reservation.since),
         idle_held_seconds=reservation.idle_seconds,
         places=[ReservedPlace(node=node, pods=pods) for node, pods in nodes[:MOST_PLACES]],
+        more_places=more if 0 < len(more) <= MOST_TEXT else None,
         places_total=len(nodes),
     )
 

@@ -463,6 +463,10 @@ class QueueMemory:
     head_since: int
     reserved_since: int | None = None
     idle_seconds: int = 0
+    places: tuple[tuple[str, int], ...] = ()
+    """The nodes of which room was reserved; empty if not all of them are known."""
+    latest: int | None = None
+    """By when it was to start; None: room was held without a known time."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from koord.core.queue.planned_room import PlannedRoom, TryPlan
 from koord.core.queue.protection import LEAST_GAIN, HeadProtection, RoundOfTurns
 from koord.core.queue.reasons import BehindHead, WouldDelay
 from koord.core.queue.reserved_limits import PlannedStart, ReservedMoment
+from koord.core.queue.restored import EarlierRoom
 from koord.core.queue.room import FOREVER, Reserved, UnitAsk
 from koord.core.queue.run_time import Knowledge, RunTime
 from koord.core.queue.unit_order import QueueUsers, UnitOrder
@@ -84,6 +85,8 @@ class CycleTurns:
         self._visited: set[UnitKey] = set()
         self._binding: Sequence[Reserved] = ()
         self._current: UnitKey = ""
+        self._earlier_room: EarlierRoom | None = None
+        """From when it matters on."""
         self.has_changed = False
         self._isolated = Isolation("reserved room")
         room.started.end_of = lambda unit: self.job_of(unit).end_from(room.now)
@@ -321,6 +324,8 @@ class CycleTurns:
             self.heads.protections[unit.key].since = restored
         self.has_changed |= reserved != self._reserved_of(unit.key)
         self.heads.blocked[unit.key] = unit
+        if self._earlier_room is not None:
+            self._earlier_room.note_waiting(job.quota, unit.priority)
         refusing = self.round.refusing[before:]
         if refusing:
             last = self._reserved_of(refusing[-1])
@@ -335,9 +340,28 @@ class CycleTurns:
         # Whatever a status says: no unit was first before it was there.
         since = min(max(memory.head_since, int(unit.since)), self.room.now)
         self.heads.line_heads.setdefault(unit.key, since)
-        self.heads.protections[unit.key] = HeadProtection(since, idle_time=memory.idle_seconds)
-        reserved = memory.reserved_since
-        return None if reserved is None else min(max(reserved, since), self.room.now)
+        protection = HeadProtection(since, idle_time=memory.idle_seconds)
+        self.heads.protections[unit.key] = protection
+        if memory.reserved_since is None:
+            return None
+        reserved_since = min(max(memory.reserved_since, since), self.room.now)
+        job = self.job_of(unit)
+        settings = self._queues.settings_of(job.quota)
+        if self.room.now - since >= settings.protect_after:
+            with self._isolated.of(unit.key):
+                protection.reserved = self._find_earlier_room().find(
+                    memory, job, unit.priority, settings, self._binding
+                )
+            if protection.reserved is not None and memory.idle_seconds:
+                protection.refused_at = reserved_since
+        return reserved_since
+
+    def _find_earlier_room(self) -> EarlierRoom:
+        if self._earlier_room is None:
+            waiting = self.heads.blocked.values()
+            lines = ((self._queues.queue_of_unit(unit), unit.priority) for unit in waiting)
+            self._earlier_room = EarlierRoom(self.room, lines)
+        return self._earlier_room
 
     def _note_start(self, unit: Unit, placement: Placement) -> None:
         if unit.key in self.heads.blocked or unit.key in self._visited:

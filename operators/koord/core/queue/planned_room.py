@@ -5,7 +5,7 @@ any unit is, so topology, devices, volumes and quotas count, and all is rolled b
 """
 
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final, TypeAlias
@@ -102,17 +102,58 @@ class PlannedRoom:
     def hold_open(
         self, job: UnitAsk, reserved: Sequence[Reserved], held: Reserved | None
     ) -> PlannedStart | None:
-        runs = [
-            replace(running, end=running.expected)
-            for running in (*self._ends.all(), *self.started.pods)
-            if running.expected < FOREVER
-        ]
+        runs = self._expected_ends()
         kept = {} if held is None else held.places
         start = self._search(job, reserved, sorted(runs, key=_end_of), kept)
         if held is None or (start is not None and self.ready(start) >= self.ready(held)):
             return start
         # What is ready is not given up for what is only expected.
         return self._hold_again(job, reserved, held, runs) or start
+
+    def _expected_ends(self) -> list[EndingPod]:
+        return [
+            replace(running, end=running.expected)
+            for running in (*self._ends.all(), *self.started.pods)
+            if running.expected < FOREVER
+        ]
+
+    def find_again(
+        self, job: UnitAsk, beside: Sequence[Reserved], places: Places, latest: int | None
+    ) -> PlannedStart | None:
+        """Return what an earlier process has reserved, on these nodes, if it is still possible.
+
+        ``latest`` is by when that was to start; None: it was held without a known time.
+        """
+        if latest is None:
+            held = Reserved(job, self.now, FOREVER, places, is_open=True)
+            return self._hold_again(job, beside, held, self._expected_ends())
+        rows = self._find_rows(places)
+        if rows is None or latest < self.now:
+            return None
+        mask, runs = self._mask_of(rows), self._known_ends(job, latest)
+        times = sorted({self.now, latest, *(run.end for run in runs if mask[run.row])})
+        times = [at for at in times if at >= self.now]
+
+        def plan_at(at: int) -> PlannedStart | None:
+            ended = runs[: bisect_right(runs, at, key=_end_of)]
+            with self._at(ended, mask), self.beside(beside, at, job.end_from(at)):
+                start = self._try(self.units[job.key], mask)
+            return start and replace(start, job=job, start=at, end=job.end_from(at))
+
+        low, high, best = 0, len(times), None
+        while low < high:
+            middle = (low + high) // 2
+            start = plan_at(times[middle])
+            if start is None:
+                low = middle + 1
+            else:
+                best, high = start, middle
+        return best
+
+    def _find_rows(self, nodes: Iterable[str]) -> list[int] | None:
+        """Return the rows of nodes; None if one of them is gone."""
+        rows = [self._cycle.table.row_of.get(node, -1) for node in nodes]
+        return None if -1 in rows else rows
 
     def _hold_again(
         self,
@@ -122,11 +163,11 @@ class PlannedRoom:
         runs: Sequence[EndingPod],
     ) -> PlannedStart | None:
         """Return what is held already, if it will do once all that can end there has ended."""
-        row_of = self._cycle.table.row_of
-        rows = {row_of[node] for node in held.places if node in row_of}
-        if len(rows) < len(held.places):
+        rows = self._find_rows(held.places)
+        if rows is None:
             return None
-        ended, mask = [run for run in runs if run.row in rows], self._mask_of(sorted(rows))
+        mask = self._mask_of(rows)
+        ended = [run for run in runs if mask[run.row]]
         with self._at(ended, mask), self.beside(reserved, self.now, FOREVER):
             start = self._try(self.units[job.key], mask)
         if start is None:
@@ -134,14 +175,11 @@ class PlannedRoom:
         return replace(start, job=job, start=self.now, end=FOREVER, is_open=True)
 
     def is_possible(self, reserved: Reserved, beside: Sequence[Reserved]) -> bool:
-        if reserved.start < self.now:
-            return False
-        rows = [self._cycle.table.row_of.get(node) for node in reserved.places]
-        known_rows = [row for row in rows if row is not None]
-        if len(known_rows) < len(rows):
+        rows = self._find_rows(reserved.places)
+        if reserved.start < self.now or rows is None:
             return False
         job = reserved.job
-        runs, mask = self._known_ends(job, reserved.start), self._mask_of(known_rows)
+        runs, mask = self._known_ends(job, reserved.start), self._mask_of(rows)
         end = job.end_from(reserved.start)
         with self._at(runs, mask), self.beside(beside, reserved.start, end):
             return self._try(self.units[job.key], mask) is not None

@@ -20,6 +20,7 @@ from koord.api.gang import (
     parse_pod_group_settings,
 )
 from koord.api.keys import gang as keys
+from koord.api.place_lists import read_places
 from koord.api.podgroup import (
     GroupQueue,
     GroupRun,
@@ -210,8 +211,10 @@ _STATUS: Final = Shape(
             "phase", "occupied_by", "schedule_start_time", "scheduled", "running", "attempts",
             "conditions", "history", "runs", "queue",
         ),
-        GroupQueue: ("head_since", "reservation"),
-        QueueReservation: ("since", "idle_held_seconds"),
+        GroupQueue: ("head_since", "start_no_later_than", "reservation"),
+        QueueReservation: (
+            "since", "idle_held_seconds", "places", "more_places", "places_total",
+        ),
         Condition: ("type", "status", "reason"),
     },
 )  # fmt: skip
@@ -293,7 +296,22 @@ def _read_queue(queue: GroupQueue | None) -> QueueMemory | None:
     reservation = queue.reservation
     if reservation is None or (reserved := _seconds(reservation.since)) is None:
         return QueueMemory(int(since))
-    return QueueMemory(int(since), int(reserved), max(0, reservation.idle_held_seconds))
+    latest = _seconds(queue.start_no_later_than)
+    return QueueMemory(
+        int(since),
+        int(reserved),
+        max(0, reservation.idle_held_seconds),
+        _read_places(reservation),
+        None if latest is None else int(latest),
+    )
+
+
+def _read_places(reservation: QueueReservation) -> tuple[tuple[str, int], ...]:
+    """Return all places of a reservation; nothing if some are missing."""
+    places = {place.node: place.pods for place in reservation.places or ()}
+    places |= read_places(reservation.more_places or "")
+    is_whole = len(places) == reservation.places_total
+    return tuple(sorted(places.items())) if is_whole else ()
 
 
 def _seconds(time: datetime | None) -> float | None:
