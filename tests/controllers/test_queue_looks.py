@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.builders import GPU, make_node, make_pod, make_pod_group, make_quota
-from tests.cluster import SCORING, make_cluster
+from tests.cluster import SCORING, FakeCluster, make_cluster
 from tests.model.clock import virtual_time
 
 from koord.cli.kind_reader import read_told
@@ -20,14 +20,12 @@ from koord.controllers.queue_status import make_queue_status, read_promise
 from koord.core.maintenance.plugin import Maintenances, MaintenanceWindow
 from koord.core.model.gang_history import Episode
 from koord.core.model.reasons import InternalError, TooExpensive
-from koord.core.queue.plugin import Queues
+from koord.core.queue.plugin import QueueOptions, Queues
 from koord.core.queue.promises import Certainty, MoveCause
 from koord.core.queue.run_time import QueueHints
 from koord.core.queue.turns import TIMED, StartReservation
 
 if TYPE_CHECKING:
-    from tests.cluster import FakeCluster
-
     from koord.core.model.reasons import Reason
 
 NOON = 1_767_268_800.0  # 2026-01-01T12:00:00Z
@@ -103,6 +101,19 @@ def test_of_a_gang_that_was_never_refused_nothing_is_told_yet() -> None:
     standing = looks.of("default/later")
     assert standing is not None
     assert standing.state == "WaitingForNodes"
+
+
+def test_who_waits_behind_reserved_room_is_not_told_that_it_never_fits() -> None:
+    cluster = FakeCluster(queue=QueueOptions({"protect_after": 0}))
+    cluster.nodes(make_node("n0").gpu(8), make_node("n1").gpu(8))
+    run_until(cluster, "run", "n0", 600)
+    for at in range(2):
+        cluster.gang(f"g{at}", 2)
+    looks = make_looks(cluster)
+    look(cluster, looks)
+    standings = [looks.of(f"default/g{at}") for at in range(2)]
+    states = [standing and standing.state for standing in standings]
+    assert states == ["Reserved", "WaitingForNodes"]
 
 
 def test_what_is_told_stays_while_a_gang_is_about_to_be_tried_again() -> None:

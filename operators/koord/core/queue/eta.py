@@ -272,6 +272,8 @@ class Outlook:
             for pod in ending.pods
             if ending.end is None or ending.end > self.cycle.now
         )
+        # Alone a unit has all room: also what is reserved for those before it.
+        self.go_on([*self.forecasts, *(unit.key for unit in left)], ())
         for unit in left:
             if self._has_to_end():
                 return
