@@ -161,6 +161,32 @@ def test_counted_repeats_give_the_phases_of_the_refusals_that_there_were(runs):
     )
 
 
+def term(time):
+    return {"term": 1, "seq": 1, "at": at(time), "kind": "Term", "holder": "a"}
+
+
+def gap(begin, end):
+    head = {"term": 1, "seq": end, "at": at("06:00:00.000"), "kind": "Gap"}
+    return head | {"from": begin, "to": end, "count": end - begin + 1}
+
+
+@pytest.mark.parametrize(
+    ("others", "is_approximate"),
+    [
+        ([], False),
+        ([term("05:00:00.000")], False),
+        ([term("06:00:00.000")], True),
+        ([gap(4, 5)], True),
+        ([term("05:00:00.000"), gap(0, 1)], False),
+    ],
+)
+def test_phases_of_a_time_that_is_not_recorded_are_approximate(others, is_approximate):
+    records = [*others, *example().documents]
+    story = make_story(TRAIN, records, SeenObjects(), ms("08:00:41.200"))
+    assert story.is_approximate == is_approximate
+    assert story.total_ms == 9821200
+
+
 def test_making_room_is_a_phase_until_it_is_over():
     records = Records().add("Seen", "05:00:00.000", since=at("05:00:00.000"))
     records.refuse("Room", "05:01:00.000", "InsufficientNodes")

@@ -88,7 +88,7 @@ def tell_record(record: Mapping[str, Any]) -> Happening | None:
 
 
 def _tell_attempt(record: Mapping[str, Any]) -> tuple[str, str]:
-    text, repeats = str(record.get("text") or ""), _number(record, "repeats")
+    text, repeats = str(record.get("text") or ""), number_of(record, "repeats")
     if repeats:
         text = f"{text} ({repeats + 1} times, the last one at {record.get('lastAt')})"
     return str(record.get("code")), text.strip()
@@ -96,35 +96,35 @@ def _tell_attempt(record: Mapping[str, Any]) -> tuple[str, str]:
 
 def _tell_placed(record: Mapping[str, Any]) -> tuple[str, str]:
     nodes = [str(node.get("node")) for node in _items(record, "nodes")]
-    pods = sum(_number(node, "pods") for node in _items(record, "nodes"))
-    more = _number(record, "moreNodes")
+    pods = sum(number_of(node, "pods") for node in _items(record, "nodes"))
+    more = number_of(record, "moreNodes")
     where = f"{named(nodes, MOST_NAMED)}{f' and {more} more nodes' if more else ''}"
     return PLACED, f"{plural(pods, 'pod')} on {where} (plan {record.get('planId')})"
 
 
 def _tell_committed(record: Mapping[str, Any]) -> tuple[str, str]:
-    took = _number(record, "tookMs") / 1000
-    parts = [f"{plural(_number(record, 'binds'), 'pod')} bound in {took:.1f} s"]
-    if _number(record, "leftToOthers"):
-        parts.append(f"{_number(record, 'leftToOthers')} left to their scheduler")
-    if _number(record, "notBound"):
-        parts.append(f"{_number(record, 'notBound')} not bound")
+    took = number_of(record, "tookMs") / 1000
+    parts = [f"{plural(number_of(record, 'binds'), 'pod')} bound in {took:.1f} s"]
+    if number_of(record, "leftToOthers"):
+        parts.append(f"{number_of(record, 'leftToOthers')} left to their scheduler")
+    if number_of(record, "notBound"):
+        parts.append(f"{number_of(record, 'notBound')} not bound")
     parts += [
-        f"{failure.get('pod')}: {failure.get('message')} ({_number(failure, 'status')})"
+        f"{failure.get('pod')}: {failure.get('message')} ({number_of(failure, 'status')})"
         for failure in _items(record, "failures")[:1]
     ]
     return "Bound", "; ".join(parts)
 
 
 def _tell_preempting(record: Mapping[str, Any]) -> tuple[str, str]:
-    outcome, victims = record.get("outcome"), _number(record, "victims")
+    outcome, victims = record.get("outcome"), number_of(record, "victims")
     if outcome:
         return "Preempting", f"the eviction of others for it is over: {outcome}"
     return "Preempting", f"{plural(victims, 'pod')} of others go for it ({record.get('policy')})"
 
 
 def _tell_evicted(record: Mapping[str, Any]) -> tuple[str, str]:
-    policy, count = str(record.get("policy")), _number(record, "count")
+    policy, count = str(record.get("policy")), number_of(record, "count")
     names = [str(pod.get("name")) for pod in _items(record, "pods")]
     text = f"{plural(count, 'pod')} evicted: {named(names, MOST_NAMED)}"
     return _EVICTIONS.get(policy, "Evicted"), text
@@ -132,7 +132,7 @@ def _tell_evicted(record: Mapping[str, Any]) -> tuple[str, str]:
 
 def _tell_members(record: Mapping[str, Any]) -> tuple[str, str]:
     unit = record.get("unit") or {}
-    counts = f"{plural(_number(unit, 'pods'), 'pod')}, {_number(unit, 'required')} required"
+    counts = f"{plural(number_of(unit, 'pods'), 'pod')}, {number_of(unit, 'required')} required"
     return str(record.get("kind")), counts
 
 
@@ -157,7 +157,8 @@ def _items(record: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
     return [item for item in items if isinstance(item, Mapping)] if isinstance(items, list) else []
 
 
-def _number(record: Mapping[str, Any], name: str) -> int:
+def number_of(record: Mapping[str, Any], name: str) -> int:
+    """Return a number of a document; 0 if it is none."""
     number = record.get(name)
     return number if isinstance(number, int) else 0
 

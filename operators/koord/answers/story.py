@@ -19,6 +19,7 @@ from koord.answers.happenings import (
     StorySource,
     Subject,
     merge,
+    number_of,
     select,
     tell_objects,
     tell_record,
@@ -200,7 +201,7 @@ def make_story(
         subject,
         happenings=happenings[-MOST_HAPPENINGS:],
         phases=phases,
-        is_approximate=bool(phases) and not is_whole,
+        is_approximate=bool(phases) and not (is_whole and _is_covered(records, latest, created)),
         created=created,
         until=until if phases else None,
         traces=traces or ((seen.uid,) if seen.uid else ()),
@@ -222,6 +223,23 @@ def _find_creation(
             is_whole = first.get("kind") in {"Seen", "Placed"}
             return (at, is_whole) if is_whole else (min(at, seen.created or at), False)
     return seen.created, False
+
+
+def _is_covered(
+    records: Sequence[Mapping[str, Any]],
+    own: Sequence[Mapping[str, Any]],
+    created: int | None,
+) -> bool:
+    """Whether records tell of the whole time: this leader led already, and none is missing since.
+
+    A leader that took over later knows when a unit was complete, and not for what it waited then.
+    """
+    for record in records:
+        if record.get("kind") == "Term" and (created or 0) < (to_ms(record.get("at")) or 0):
+            return False
+        if record.get("kind") == "Gap" and number_of(record, "to") > number_of(own[0], "seq"):
+            return False
+    return True
 
 
 def _guess_marks(seen: SeenObjects) -> list[tuple[int, Phase]]:
