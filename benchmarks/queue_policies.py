@@ -1,10 +1,11 @@
 """What each policy of a queue costs and gives: a generated trace of GPU jobs in virtual time.
 
-    python -m benchmarks.queue_policies [--days 10] [--repeat 3] [--only EASY] [--loads 0.95]
+    python -m benchmarks.queue_policies [--seeds 1 2 3] [--only Backfill] [--loads 0.95]
 
-Nothing of it depends on the machine, but for the time that turns take. The decisions are those of
-``core/queue``; nodes are counts of GPUs. Other schedulers are played by their rules of order, see
-``queue_peers``: what they do beside that is not in it.
+A figure is the median over seeds; in brackets: the least and the most. Nothing of it depends
+on the machine, but for the time that turns take. The decisions are those of ``core/queue``; nodes
+are counts of GPUs. Other schedulers are played by their rules of order, see ``queue_peers``: what
+they do beside that is not in it.
 """
 
 from __future__ import annotations
@@ -34,16 +35,17 @@ from benchmarks.queue_trace import (
     quotas,
     shake,
 )
+from benchmarks.queue_watch import Watched
 from koord.core.queue.counted_room import CountedNode
 from koord.core.queue.order import make_tournament
+from koord.core.queue.promises import MoveCause
 from koord.core.queue.settings import Policy, QueueSettings
-from koord.core.queue.simulation import Simulation, TraceUnit
 from koord.core.queue.usage import Decay
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from koord.core.queue.simulation import MakeOffers
+    from koord.core.queue.simulation import MakeOffers, TraceUnit
 
 _BUILD: Final = Path("build/bench")
 _OURS: Final = QueueSettings()
@@ -92,27 +94,6 @@ CONTENDERS: Final = (
 
 
 @dataclass
-class Watched(Simulation):
-    """A simulation that notes what was promised to whom."""
-
-    promises: dict[str, list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))
-    """Unit -> when which latest start was reserved for it, as far as that changed."""
-    rounds: int = 0
-
-    def decide(self) -> Mapping[str, int]:
-        idle = super().decide()
-        self.rounds += 1
-        for key in self.turns.reserved_units():
-            reserved = self.turns.reserved(key)
-            if reserved is None or reserved.is_open:
-                continue
-            made = self.promises[key]
-            if not made or made[-1][1] != reserved.start:
-                made.append((self.room.now, reserved.start))
-        return idle
-
-
-@dataclass
 class Row:
     """What came out of one run."""
 
@@ -120,10 +101,30 @@ class Row:
     load: float
     limited: float
     figures: dict[str, float]
+    spread: dict[str, tuple[float, float]] = field(default_factory=dict)
+    """Least and most of all runs."""
 
 
-def play(contender: Contender, trace: Trace) -> tuple[Watched, float]:
-    """Play a trace; return the simulation and the processor time of it."""
+def limit_of(unit: TraceUnit) -> int:
+    """Return how long a unit is expected to run of which its limit is all that is known."""
+    return unit.job.limit or HOUR
+
+
+def duration_of(unit: TraceUnit) -> int:
+    """Return what nobody knows: how long a unit will really run."""
+    return unit.duration
+
+
+EXPECTATIONS: Final = {"limits": limit_of, "durations": duration_of}
+
+
+def play(
+    contender: Contender, trace: Trace, expected_of: Callable[[TraceUnit], int] | None = None
+) -> tuple[Watched, float]:
+    """Play a trace; return the simulation and the processor time of it.
+
+    With ``expected_of`` starts are foreseen as well.
+    """
     nodes = [CountedNode(f"n{at:02}", GPUS_PER_NODE) for at in range(NODES)]
     simulation = Watched(
         nodes,
@@ -132,6 +133,7 @@ def play(contender: Contender, trace: Trace) -> tuple[Watched, float]:
         make_offers=contender.make_offers(),
         decay=contender.decay,
         depth=_DEPTH,
+        expected_of=expected_of if contender.settings.policy is Policy.BACKFILL else None,
     )
     units: Iterable[TraceUnit] = trace.units
     if not contender.knows_limits:
@@ -167,7 +169,7 @@ def measure(simulation: Watched, trace: Trace, seconds: float) -> dict[str, floa
         "jain users": _jain_of_users(trace, received),
         "ms per round": 1000 * seconds / max(1, simulation.rounds),
     }
-    return figures | _promised(simulation)
+    return figures | simulation.promise_figures() | simulation.eta_figures()
 
 
 def _slowdown(simulation: Watched, unit: TraceUnit) -> float:
@@ -225,24 +227,6 @@ def _overtakes(simulation: Watched, units: Sequence[TraceUnit]) -> float:
     return passed / max(1, len(units))
 
 
-def _promised(simulation: Watched) -> dict[str, float]:
-    """Return how many first promises were kept, and how far starts were from them."""
-    promised = {key: made for key, made in simulation.promises.items() if made}
-    if not promised:
-        return {}
-    starts = simulation.starts
-    kept = sum(starts[key] <= made[0][1] for key, made in promised.items())
-    errors = [
-        abs(made[0][1] - starts[key]) / max(60, starts[key] - made[0][0])
-        for key, made in promised.items()
-    ]
-    return {
-        "promises": len(promised),
-        "kept": 100 * kept / len(promised),
-        "eta error": 100 * statistics.median(errors),
-    }
-
-
 def _percentile(values: Sequence[int], percent: int) -> float:
     if not values:
         return 0.0
@@ -254,26 +238,38 @@ def run(options: argparse.Namespace) -> list[Row]:
     rows = []
     for limited in options.limited:
         for load in options.loads:
-            trace = make_trace(options.seed, load, options.days, limited)
-            trace = merge(trace) if options.one_queue else trace
+            traces = [make_trace(seed, load, options.days, limited) for seed in options.seeds]
+            traces = [merge(trace) if options.one_queue else trace for trace in traces]
             for contender in CONTENDERS:
                 if not re.search(options.only, contender.name):
                     continue
-                runs = []
-                for at in range(options.repeat):
-                    shaken = shake(trace, at) if at else trace
-                    simulation, seconds = play(contender, shaken)
-                    runs.append(measure(simulation, shaken, seconds))
-                keys = dict.fromkeys(key for one in runs for key in one)
-                figures = {
-                    key: statistics.median(one[key] for one in runs if key in one) for key in keys
-                }
-                rows.append(Row(contender.name, load, limited, figures))
+                runs = [
+                    _run_once(contender, shake(trace, at) if at else trace, options.eta)
+                    for trace in traces
+                    for at in range(options.repeat)
+                ]
+                rows.append(_summarise(contender.name, load, limited, runs))
                 print(_line(rows[-1]), flush=True)
                 _write(rows, options.plot)
     return rows
 
 
+def _run_once(contender: Contender, trace: Trace, expectation: str) -> dict[str, float]:
+    simulation, seconds = play(contender, trace, EXPECTATIONS.get(expectation))
+    return measure(simulation, trace, seconds)
+
+
+def _summarise(name: str, load: float, limited: float, runs: Sequence[Mapping[str, float]]) -> Row:
+    figures, spread = {}, {}
+    for key in dict.fromkeys(key for figures_of_run in runs for key in figures_of_run):
+        values = [figures_of_run[key] for figures_of_run in runs if key in figures_of_run]
+        figures[key] = statistics.median(values)
+        spread[key] = (min(values), max(values))
+    return Row(name, load, limited, figures, spread)
+
+
+SEEN_CAUSES: Final = (MoveCause.GUARANTEE, MoveCause.LOAD, MoveCause.OTHER)
+"""What moves promises here: all units have one priority, and nodes stay."""
 _COLUMNS: Final = (
     ("1 GPU, median", "wait p50 1", "{:.0f} min"),
     ("1 GPU, p95", "wait p95 1", "{:.0f} min"),
@@ -286,17 +282,25 @@ _COLUMNS: Final = (
     ("slowdown", "slowdown mean", "{:.1f}"),
     ("users, Jain", "jain users", "{:.2f}"),
     ("kept", "kept", "{:.0f} %"),
-    ("error", "eta error", "{:.0f} %"),
+    *((cause, f"moved by {cause}", "{:.0f}") for cause in SEEN_CAUSES),
+    ("ETA error", "eta error", "{:.0f} %"),
+    ("ETA coverage", "eta coverage", "{:.0f} %"),
     ("ms", "ms per round", "{:.1f}"),
 )
 
 
 def _line(row: Row) -> str:
-    cells = [
-        form.format(row.figures[key]) if key in row.figures else "" for _, key, form in _COLUMNS
-    ]
+    cells = [_cell(row, key, form) for _, key, form in _COLUMNS]
     limited = f"{row.limited * 100:.0f} %"
     return f"| {row.name} | {row.load * 100:.0f} % | {limited} | {' | '.join(cells)} |"
+
+
+def _cell(row: Row, key: str, form: str) -> str:
+    if key not in row.figures:
+        return ""
+    least, most = row.spread.get(key, (0.0, 0.0))
+    text = form.format(row.figures[key])
+    return text if least == most else f"{text} ({form.format(least)} to {form.format(most)})"
 
 
 def render(rows: Iterable[Row]) -> str:
@@ -309,8 +313,9 @@ def render(rows: Iterable[Row]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.queue_policies")
     parser.add_argument("--days", type=float, default=10)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--repeat", type=int, default=3, help="with submissions moved a little")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3, 4, 5])
+    parser.add_argument("--eta", choices=list(EXPECTATIONS), help="foresee starts by these")
+    parser.add_argument("--repeat", type=int, default=1, help="with submissions moved a little")
     parser.add_argument("--loads", type=float, nargs="+", default=[0.95])
     parser.add_argument("--limited", type=float, nargs="+", default=[1.0])
     parser.add_argument("--one-queue", action="store_true", help="all jobs in one quota")

@@ -548,3 +548,46 @@ TWO_HEADS = Example(
 )
 def test_12_two_heads_and_the_cap(settings: QueueSettings, starts: str, idle: int) -> None:
     check(TWO_HEADS, settings, starts, idle)
+
+
+def test_who_comes_first_does_not_change_with_each_round() -> None:
+    """H1 is within its guarantee at 30 only, H2 at 20 and at 30; each of them fits at 20 alone."""
+    example = Example(
+        "ABCDEF",
+        [
+            unit("H1", "3x8", 50, 0, quota="P"),
+            unit("H2", "3x8", 50, 1, quota="Q"),
+            *(unit(f"s{at}", "1x8", 90, 2 + at, quota="V") for at in range(6)),
+        ],
+        running=[
+            ("R1", {"A": 8}, 30, 30),
+            ("R2", {"B": 8}, 20, 20),
+            ("R3", {"C": 8}, 20, 20),
+            ("R4", {"D": 8}, 30, 30),
+        ],
+        quotas=[
+            SimulatedQuota(name, least, 48, 48)
+            for name, least in zip("PQV", (24, 24, 0), strict=True)
+        ],
+        quota_of={"R1": "P", "R2": "Q", "R3": "V", "R4": "V"},
+    )
+    simulation = example.make(EASY)
+    promised = []
+
+    def note() -> None:
+        reserved = (simulation.turns.reserved(key) for key in ("H1", "H2"))
+        promised.append(tuple(one.start if one else None for one in reserved))
+
+    simulation.play(example.units, dict.fromkeys(range(2, 10), note))
+    assert promised == [*[(20, 30)] * 2, *[(30, 20)] * 6]
+    assert (simulation.starts["H1"], simulation.starts["H2"]) == (30, 20)
+
+
+def test_nobody_starts_early_at_the_cost_of_a_later_promise() -> None:
+    """H is promised B and C at 20, M is promised A at 18; A and C are free at 15."""
+    example = Example(
+        "ABC",
+        [unit("H", "2x8", 20, 0), unit("M", "1x8", 25, 1)],
+        running=[("RA", {"A": 8}, 15, 18), ("RB", {"B": 8}, 20, 20), ("RC", {"C": 8}, 15, 20)],
+    )
+    check(example, CONSERVATIVE, "H 20, M 15")

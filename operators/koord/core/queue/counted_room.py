@@ -206,6 +206,10 @@ class CountedRoom:
         runs = self._of[quota].values()
         return sum(sum(run.places.values()) for run in runs if run.bound > at)
 
+    def runs_of(self, quota: str) -> Iterable[Run]:
+        """Return what runs of a quota."""
+        return self._of[quota].values()
+
     def domains(self, job: UnitAsk) -> list[_Domain]:
         """Return where all pods of a unit may be together: names, and usable nodes."""
         shape = (job.amount, job.gathers, job.pool)

@@ -6,6 +6,7 @@ The same rules decide in the planner and in simulations: what fits where and whe
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Final, Protocol
@@ -85,6 +86,13 @@ class QueueTurns:
         self._protections: dict[str, HeadProtection] = {}
         self._queue_of: dict[str, str] = {}
 
+    def copy_for(self, room: RoomInTime) -> "QueueTurns":
+        """Return turns that go on from here in other room, for a look ahead."""
+        turns = QueueTurns(room, self._settings, least_gain=self._least_gain)
+        turns._protections = deepcopy(self._protections)
+        turns._queue_of = dict(self._queue_of)
+        return turns
+
     def reserved(self, key: str) -> Reserved | None:
         """Return what is reserved for a unit."""
         protection = self._protections.get(key)
@@ -163,7 +171,7 @@ class RoundOfTurns:
             self.note_misfit(unit)
             return False
         binding = self.binding(job)
-        places = self._find_places(job, binding) if self.may_start(job) else None
+        places = self._find_places(unit, job, binding) if self.may_start(job) else None
         if places is None:
             self.note_refusal(unit, job, binding)
             return False
@@ -204,11 +212,17 @@ class RoundOfTurns:
         if reserved is not None:
             self._visit(reserved)
 
-    def _find_places(self, job: UnitAsk, binding: Sequence[Reserved]) -> Places | None:
-        own = self._reserved_of(job.key)
-        if own is not None and not own.is_open and own.start <= self._room.now:
-            now = Reserved(job, self._room.now, job.end_from(self._room.now), own.places)
-            if self._room.is_possible(now, binding):
+    def _find_places(
+        self, unit: Waiting, job: UnitAsk, binding: Sequence[Reserved]
+    ) -> Places | None:
+        own, now = self._reserved_of(job.key), self._room.now
+        if own is not None and not own.is_open and now < own.start:
+            is_early = now < unit.guaranteed_from <= own.start
+            others = self._promised_to_others(job.key) if is_early else self._later(job.key)
+            return self._room.fit(job, [*binding, *others])
+        if own is not None and not own.is_open:
+            started = Reserved(job, now, job.end_from(now), own.places)
+            if self._room.is_possible(started, binding):
                 return own.places
         return self._room.fit(job, binding)
 
@@ -284,6 +298,16 @@ class RoundOfTurns:
             if protection.reserved and protection.turn > turn and other not in visited
         ]
 
+    def _promised_to_others(self, key: str) -> list[Reserved]:
+        """Return what was promised to others, and had no turn yet."""
+        visited = {reserved.job.key for reserved in self._visited}
+        return [
+            protection.reserved
+            for other, protection in self._protections.items()
+            if protection.reserved and not protection.reserved.is_open
+            if other != key and other not in visited
+        ]
+
     def _note_refusing(self, job: UnitAsk, binding: Sequence[Reserved]) -> None:
         """Note who keeps a unit away that would fit: all up to the first who does."""
         if not binding or self._room.fit(job, ()) is None:
@@ -319,7 +343,7 @@ class RoundOfTurns:
             return
         if protection.reserved is None:
             protection.since = now
-        protection.reserved = self._plan(job, protection.reserved, self._later(unit.key))
+        protection.reserved = self._plan(unit, job, protection.reserved)
         if protection.reserved is not None:
             self._visit(protection.reserved)
 
@@ -344,10 +368,13 @@ class RoundOfTurns:
         if key in self._held_open():
             self._held.add(key)
 
-    def _plan(
-        self, job: UnitAsk, before: Reserved | None, later: Sequence[Reserved]
-    ) -> Reserved | None:
-        """Return what is reserved for a unit from now on: the same as long as it is possible."""
+    def _plan(self, unit: Waiting, job: UnitAsk, before: Reserved | None) -> Reserved | None:
+        """Return what is reserved for a unit from now on: the same as long as it is possible.
+
+        Whose turn is early because it starts within its guarantee takes nothing from others by
+        moving to where it would not: there their turns come first. Otherwise each would be first
+        in every second round.
+        """
         now = self._room.now
         is_kept = (
             before is not None
@@ -360,7 +387,11 @@ class RoundOfTurns:
             until = before.start - -(-gain // 100)
             if until < now:
                 return before
-            return self._room.find_start(job, [*self._visited, *later], until) or before
+            planned = self._room.find_start(job, [*self._visited, *self._later(unit.key)], until)
+            if planned is not None and planned.start < unit.guaranteed_from <= before.start:
+                others = self._promised_to_others(unit.key)
+                planned = self._room.find_start(job, [*self._visited, *others], until)
+            return planned or before
         planned = self._room.find_start(job, self._visited)
         if planned is not None:
             return planned
