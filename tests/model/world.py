@@ -8,6 +8,7 @@ import asyncio
 import random
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from itertools import count
 from typing import Any
 
@@ -272,6 +273,12 @@ class World:
 
     def end_pod(self, name: str, phase: str) -> None:
         self._set_phase(name, phase)
+
+    def accept_pod(self, name: str) -> None:
+        """Have the kubelet of a pod start it now: limits of run times count from then."""
+        start = datetime.fromtimestamp(int(self.loop.wall()), UTC)
+        body = {"status": {"phase": "Running", "startTime": f"{start:%Y-%m-%dT%H:%M:%SZ}"}}
+        self.request("PATCH", f"{_PODS}/{name}/status", body, Media.STRATEGIC_MERGE_PATCH)
 
     def drop_gate(self, name: str, gate: str) -> None:
         """Remove a gate from a pod."""

@@ -1,0 +1,49 @@
+"""Whoever was told of reserved room gets it, whatever process decides; no promise moves unasked."""
+
+import pytest
+from tests.model.queueraces import make_race, run_race
+
+from koord.core.queue.cycle_turns import CycleTurns
+from koord.core.queue.protection import RoundOfTurns
+
+IN_CI = 24
+ALL = 1000
+
+
+def race_all(seeds: range) -> tuple[int, int]:
+    """Run races; return how many had a crash, and how many told of reserved room."""
+    crashes = told = 0
+    for seed in seeds:
+        race = make_race(seed)
+        result = run_race(race)
+        assert not result.violations, f"{race.story}\n{result.violations}"
+        crashes += result.processes > 1
+        told += result.told > 0
+    return crashes, told
+
+
+@pytest.mark.timeout(0)
+def test_a_promise_and_a_crash() -> None:
+    crashes, told = race_all(range(IN_CI))
+    assert crashes == IN_CI
+    assert told >= IN_CI * 3 // 4
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(0)
+def test_a_promise_and_a_crash_a_thousand_times() -> None:
+    crashes, _ = race_all(range(ALL))
+    assert crashes == ALL
+
+
+DEFECTS = {
+    "the next process forgets": (CycleTurns, "_restore_head", lambda *_: None),
+    "nothing binds": (RoundOfTurns, "binding", lambda *_: []),
+}
+
+
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize("defect", DEFECTS)
+def test_a_defect_is_found(defect: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(*DEFECTS[defect])
+    assert any(run_race(make_race(seed)).violations for seed in range(IN_CI))
