@@ -29,6 +29,8 @@ class BlockedHeads:
     """Units of which reserved room is idle and was refused to others -> room for how many pods."""
     at: float = 0.0
     """As of when."""
+    lines: dict[UnitKey, PriorityLine] = field(default_factory=dict)
+    """Unit that is blocked -> its line, as of its last refusal, or to be found."""
     line_heads: dict[UnitKey, int] = field(default_factory=dict)
     """Unit that is the first of its line -> since when."""
     used_at_start: Mapping[UnitKey, Mapping[str, Ledger]] = field(default_factory=dict)
@@ -42,6 +44,7 @@ class BlockedHeads:
             self.firsts = None
             self.blocked.pop(key, None)
             self.protections.pop(key, None)
+            self.lines.pop(key, None)
 
     def place_of(self, key: UnitKey) -> int | None:
         """Return the place of a unit among those whose reserved room has refused others."""
@@ -59,42 +62,42 @@ class BlockedHeads:
             self,
             blocked=dict(self.blocked),
             protections=protections,
+            lines=dict(self.lines),
             line_heads=dict(self.line_heads),
         )
 
-    def find_firsts(
+    def look_through(
         self,
-        queue_of: Callable[[Unit], str],
+        line_of: Callable[[Unit], PriorityLine],
         depth_of: Callable[[str], int],
-        rank: Callable[[Unit], Any],
+        rank_in: Callable[[str], Callable[[Unit], Any]],
+        now: int,
     ) -> None:
-        """Find those that others may wait for: the first of each queue, and all protected ones."""
-        by_queue: dict[str, list[Unit]] = {}
-        for unit in self.blocked.values():
-            by_queue.setdefault(queue_of(unit), []).append(unit)
-        firsts = {
-            unit.key: unit
-            for queue, units in by_queue.items()
-            for unit in nsmallest(depth_of(queue), units, key=rank)
-        }
-        firsts |= {key: self.blocked[key] for key in self.protections}
-        self.firsts = list(firsts.values())
-
-    def note_lines(self, line_of: Callable[[Unit], PriorityLine], now: int) -> None:
-        """Note since when units are the first of their line.
+        """Find the first of each queue, and since when units are the first of their line.
 
         Not since they wait: who submits a thousand jobs must not age a thousand of them.
         """
-        firsts: dict[PriorityLine, Unit] = {}
-        for unit in self.blocked.values():
-            line = line_of(unit)
-            first = firsts.get(line)
-            if first is None or (unit.since, unit.key) < (first.since, first.key):
-                firsts[line] = unit
+        by_queue: dict[str, list[Unit]] = {}
+        heads: dict[PriorityLine, Unit] = {}
+        lines = self.lines
+        for key, unit in self.blocked.items():
+            line = lines.get(key)
+            if line is None:
+                line = lines[key] = line_of(unit)
+            by_queue.setdefault(line[0], []).append(unit)
+            head = heads.get(line)
+            if head is None or (unit.since, key) < (head.since, head.key):
+                heads[line] = unit
+        firsts = {
+            unit.key: unit
+            for queue, units in by_queue.items()
+            for unit in nsmallest(depth_of(queue), units, key=rank_in(queue))
+        }
+        firsts |= {key: self.blocked[key] for key in self.protections}
+        self.firsts = list(firsts.values())
         before = self.line_heads
         self.line_heads = {
-            first.key: before.get(first.key, max(now, int(first.since)))
-            for first in firsts.values()
+            head.key: before.get(head.key, max(now, int(head.since))) for head in heads.values()
         }
 
     def next_tiers(

@@ -141,12 +141,11 @@ class CycleTurns:
 
     def _look_through(self) -> None:
         """Find who is the first by now, of its queue and of its user."""
-        queues = self._queues
-        self.heads.note_lines(self._line_of, self.room.now)
-        self.heads.find_firsts(
-            queues.queue_of_unit,
-            lambda queue: queues.settings_of(queue).reserve_depth,
-            self.order.rank,
+        self.heads.look_through(
+            self._line_of,
+            lambda queue: self._queues.settings_of(queue).reserve_depth,
+            self.order.rank_in,
+            self.room.now,
         )
 
     def _line_of(self, unit: Unit) -> PriorityLine:
@@ -326,6 +325,8 @@ class CycleTurns:
         self.heads.blocked[unit.key] = unit
         if self._earlier_room is not None:
             self._earlier_room.note_waiting(job.quota, unit.priority)
+
+        self.heads.lines.pop(unit.key, None)
         refusing = self.round.refusing[before:]
         if refusing:
             last = self._reserved_of(refusing[-1])

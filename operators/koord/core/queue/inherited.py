@@ -69,3 +69,7 @@ class SettingsOfQueues:
             not self._is_compat or any(ORDERING & values.keys() for values in levels)
         )
         """Whether turns may be others than by priority and time."""
+        self.is_parking = any(
+            {"max_pending", "max_pending_per_user"} & level.keys() for level in levels
+        )
+        """Whether some queue limits how many units wait."""

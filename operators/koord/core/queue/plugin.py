@@ -47,6 +47,8 @@ from koord.core.queue.vain_holds import VainHolds
 from koord.core.quota.model import DEFAULT_TREE, TreeId
 from koord.core.quota.plugin import Quotas
 
+_NO_SHARE: Final = Fraction(0)
+"""One value: what is the very same is compared at once."""
 RESTORE_SECONDS: Final = 60
 """For so long a new process takes over what statuses say of heads: they are not newer than it."""
 
@@ -102,6 +104,11 @@ class Queues(Plugin):
         return self._settings.is_ordering
 
     @property
+    def is_parking(self) -> bool:
+        """Whether some queue limits how many units wait."""
+        return self._settings.is_parking
+
+    @property
     def has_turns(self) -> bool:
         """Whether quotas and users take turns, and not by what another plugin says."""
         return self.view.is_ordered_by(self)
@@ -133,7 +140,7 @@ class Queues(Plugin):
         """Return what a user has used of a queue lately; equal for all where it does not count."""
         settings = self.settings_of(queue)
         if settings.user_fairness == "None" or self._memory is None:
-            return Fraction(0)
+            return _NO_SHARE
         return self._memory.share(queue, user, settings.user_weights.get(user, 1))
 
     @override

@@ -138,7 +138,9 @@ class QueueLimitSession(QueueTurnSession):
             return None
         queue = self._queues.queue_of(unit.pods[0])
         stop = self._queues.settings_of(queue).stop
-        return QueueStopped(queue, stop) if stop != "None" else self._find_parked().get(unit.key)
+        if stop != "None":
+            return QueueStopped(queue, stop)
+        return self._find_parked().get(unit.key) if self._queues.is_parking else None
 
     @override
     def go_on(self, started: Collection[UnitKey], ended: Iterable[Pod]) -> None:

@@ -75,6 +75,7 @@ class UnitOrder:
         self._units: dict[UnitKey, Unit] = {}
         self._values: dict[UnitKey, Waiting] = {}
         self._aging: dict[str, Aging] = {}
+        self._aged_queues: Collection[str] | None = None
         self._shares = _SharesNow(queues, self._units)
         self.terms = OrderTerms(self._now, self.aging_of, self._shares, self._across)
 
@@ -113,6 +114,23 @@ class UnitOrder:
         """Whether a unit has its turn before another one, if no third one waits."""
         offered = self.contest((unit, other)).offer()
         return offered is not None and offered.key == unit.key
+
+    def rank_in(self, queue: str) -> Callable[[Unit], Rank]:
+        """Return what tells where a unit of a queue stands, apart from protected ones."""
+        settings = self._queues.settings_of(queue)
+        is_by_time = settings.user_fairness == "None" and settings.max_wait is None
+        return _rank_by_time if is_by_time and queue not in self._aged() else self.rank
+
+    def _aged(self) -> Collection[str]:
+        """Return the queues in which the first of some user has aged."""
+        if self._aged_queues is None:
+            lines, heads = self._heads.lines, self._heads.line_heads.items()
+            self._aged_queues = {
+                lines[key][0]
+                for key, since in heads
+                if key in lines and self.aging_of(lines[key][0]).tier_at(since, self._now)
+            }
+        return self._aged_queues
 
     def rank(self, unit: Unit) -> Rank:
         """Return where a unit stands in its queue."""
@@ -208,6 +226,10 @@ class UnitOrder:
             least = ledger.solution(name).minimum(name)
             path.append(QueueQuota(name, parent, above.used, least, above.limit(ledger.rules)))
         return (*path, QueueQuota(tree, ROOT, {}, {}, {}))
+
+
+def _rank_by_time(unit: Unit) -> Rank:
+    return (not unit.is_repair, -unit.priority, unit.since, unit.key)
 
 
 @dataclass(slots=True)
