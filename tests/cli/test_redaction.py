@@ -10,7 +10,7 @@ from pkgutil import walk_packages
 from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 import msgspec
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.builders import GPU, make_node, make_pod, make_pod_group, make_quota
 from tests.cli.readings import NOW, make_reading
@@ -239,6 +239,7 @@ NAMES_OF_GANGS = st.lists(
 )
 
 
+@settings(max_examples=20)
 @given(NAMES_OF_GANGS, st.sampled_from([1, 4, 8]))
 def test_who_others_are_changes_nothing(names: list[str], gpus: int) -> None:
     """Two clusters that differ in names of others only, in the same order, give equal answers."""
@@ -249,6 +250,7 @@ def test_who_others_are_changes_nothing(names: list[str], gpus: int) -> None:
     assert "secret" not in told
 
 
+@settings(max_examples=20)
 @given(NAMES_OF_GANGS, st.sampled_from([1, 4, 8]))
 def test_more_rights_take_nothing_away(names: list[str], gpus: int) -> None:
     others = {name: f"secret-{name}" for name in sorted(names)}
@@ -265,6 +267,7 @@ def test_more_rights_take_nothing_away(names: list[str], gpus: int) -> None:
     assert {key for key, found in few.items() if found} <= {k for k, found in full.items() if found}
 
 
+@settings(max_examples=20)
 @given(NAMES_OF_GANGS, st.sampled_from([1, 4, 8]), st.integers(1, 3))
 def test_answers_change_nothing(names: list[str], gpus: int, times: int) -> None:
     others = {name: f"team-{name}" for name in sorted(names)}

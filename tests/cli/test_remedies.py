@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.builders import GPU, make_node, make_pod, make_pod_group, make_quota
 from tests.cli.readings import LEADING, NOW, make_reading
@@ -159,6 +159,7 @@ def test_a_quota_that_is_too_small() -> None:
     assert "AddNodes" not in found
 
 
+@settings(max_examples=20)
 @given(
     nodes=st.integers(0, 4),
     full=st.integers(0, 2),

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.builders import GPU, make_node, make_pod, make_pod_group, make_quota
 from tests.cli.readings import LEADING, make_reading
@@ -147,6 +147,7 @@ EDITS: list[Edit] = [
 ]
 
 
+@settings(max_examples=20)
 @given(st.lists(st.sampled_from(EDITS), max_size=6, unique_by=id))
 def test_nothing_is_left_of_what_was_tried(edits: list[Edit]) -> None:
     reading = make_scene()

@@ -63,10 +63,14 @@ def test_debug_page_is_served_on_loopback(quiet_cluster: Cluster, tmp_path: Path
     cluster.pod("placed", gpus=1)
     cluster.pod("waits", gpus=9)
     kubeconfig = cluster.box.kubeconfig_for("koord-system", "koord-operators")
-    with run_operators(kubeconfig, tmp_path) as operators:
+    settings = "diagnosis: {enabled: true}\n"
+    with run_operators(kubeconfig, tmp_path, settings=settings) as operators:
         cluster.expect_bound("placed")
         cluster.expect(lambda: bool(cluster.pod_reason("waits")), "it says why")
         status, text = operators.get("/debug/state")
+        node = cluster.get_pod("placed")["spec"]["nodeName"]
+        _, diagnosed = operators.get(f"/apis/v1/nodes/{node}")
+        assert json.loads(diagnosed)["pods"] == [f"{cluster.namespace}/placed"]
     state = json.loads(text)
     assert status == 200
     pods = state["reflectors"]["pods"]

@@ -13,7 +13,8 @@ from aiohttp.test_utils import make_mocked_request
 from tests.builders import GPU, make_node, make_pod, make_pod_group, make_quota
 from tests.cluster import make_cluster
 from tests.device.test_plugin import gpu_cluster, part, settle, whole
-from tests.objects import upsert_pod_group, upsert_quota
+from tests.objects import upsert_pod_group, upsert_quota, upsert_reservation
+from tests.reservation.make import make_reservation
 from tests.runtime.test_http import Process
 
 from koord.domains.diagnosis_settings import DiagnosisSettings
@@ -116,6 +117,16 @@ def test_devices_of_a_node() -> None:
     (shared,) = given["default/b"].values()
     (card,) = given["default/a"].values()
     assert (shared[core], card[core]) == ("30", "100")
+
+
+def test_reservations_of_a_node() -> None:
+    cluster = make_cluster().nodes(make_node("n1").cpu(16000))
+    upsert_reservation(cluster.state, make_reservation("r", node="n1"))
+    cluster.state.refresh()
+    (held,) = ask(cluster.state, "/plugins/Reservation/nodeReservations/n1")["items"]
+    assert (held["name"], held["kind"], held["assignedPods"]) == ("r", "Reservation", [])
+    assert held["allocatable"]["cpu"]
+    assert ask(cluster.state, "/plugins/Reservation/nodeReservations/none") == {}
 
 
 @pytest.mark.parametrize(

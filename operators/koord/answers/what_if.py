@@ -24,6 +24,8 @@ from koord.core.model.reasons import Reason
 from koord.core.model.units import format_amount
 from koord.core.quota.model import QuotaName
 
+_POD: Final = "Pod"
+_GANG: Final = "PodGroup"
 MOST_SEARCHES: Final = 8
 """Units for which victims are searched."""
 
@@ -164,28 +166,24 @@ def _view_units(reading: Reading) -> dict[UnitRef, UnitOutcome]:
         for ref in _refs_of(state, entry):
             outcomes[ref] = UnitOutcome(standing, None if entry.starts else entry.reason)
     bound = UnitOutcome(PlacementState.BOUND)
-    for pod in sorted(state.pods.values(), key=lambda pod: pod.key):
-        if pod.is_alive and pod.node:
-            outcomes.setdefault(_ref_of(state, pod), bound)
+    for key in sorted({_unit_of(pod) for pod in state.pods.values() if pod.is_alive and pod.node}):
+        outcomes.setdefault(_make_ref(state, *key), bound)
     return outcomes
 
 
+def _unit_of(pod: Pod) -> tuple[str, str]:
+    return (_POD, pod.key) if pod.gang is None else (_GANG, pod.gang.key)
+
+
 def _refs_of(state: ClusterState, entry: QueueEntry) -> Iterator[UnitRef]:
-    for name in entry.names:
-        pod = state.pod_by_key(name) if entry.kind == "pod" else None
-        yield _gang_ref(state, name) if pod is None else _ref_of(state, pod)
+    kind = _POD if entry.kind == "pod" else _GANG
+    return (_make_ref(state, kind, name) for name in entry.names)
 
 
-def _ref_of(state: ClusterState, pod: Pod) -> UnitRef:
-    if pod.gang is not None:
-        return _gang_ref(state, pod.gang.key)
-    return UnitRef("Pod", pod.namespace, pod.name)
-
-
-def _gang_ref(state: ClusterState, key: str) -> UnitRef:
-    group = state.gangs.pod_group(key)
+def _make_ref(state: ClusterState, kind: str, key: str) -> UnitRef:
+    group = state.gangs.pod_group(key) if kind == _GANG else None
     namespace, _, name = key.partition("/")
-    return UnitRef("PodGroup", namespace, name, "" if group is None else group.uid)
+    return UnitRef(kind, namespace, name, "" if group is None else group.uid)
 
 
 def _compare(

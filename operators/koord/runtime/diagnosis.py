@@ -16,6 +16,9 @@ from koord.core.model.gangs import GangKey
 from koord.core.model.text import format_time
 from koord.core.model.units import CPU, MEMORY, PODS, Amounts, format_amount
 from koord.core.quota.model import add_up
+from koord.core.reservation.ledger import ReservationAccount
+from koord.core.reservation.model import ReservationInfo
+from koord.core.reservation.plugin import Reservations
 from koord.runtime.descriptions import describe_quota_summaries
 
 if TYPE_CHECKING:
@@ -279,6 +282,42 @@ def _go_resource(amounts: Amounts) -> dict[str, Any]:
     }
 
 
+def _list_reservations(state: ClusterState, values: Mapping[str, str], _: _Query) -> dict[str, Any]:
+    """Return the reservations of a node; without any the list is left out, as theirs is."""
+    plugin, node = state.plugin(Reservations), values["nodeName"]
+    held = [each for each in plugin.reservations.values() if each.status.node == node]
+    items = [_describe_reservation(state, each) for each in sorted(held, key=lambda r: r.name)]
+    return {"items": items} if items else {}
+
+
+def _describe_reservation(state: ClusterState, reservation: ReservationInfo) -> dict[str, Any]:
+    plugin = state.plugin(Reservations)
+    account = plugin.accounts.get(reservation.uid, ReservationAccount(reservation))
+    pods = (state.pods.get(charge.uid) for charge in plugin.users_of(reservation.uid))
+    return {
+        "name": reservation.name,
+        "namespace": "",
+        "uid": reservation.uid,
+        "kind": "Reservation",
+        "available": reservation.status.is_available,
+        "allocateOnce": reservation.is_once,
+        "allocatable": _quantities(account.reserved or reservation.requests()),
+        "reserved": _quantities(reservation.inner),
+        "allocated": _quantities(account.allocated()),
+        "allocatablePorts": None,
+        "allocatedPorts": None,
+        "availableResource": None,
+        "allocatedResource": None,
+        "owners": None,
+        "allocatePolicy": reservation.policy,
+        "assignedPods": [
+            {"namespace": pod.namespace, "name": pod.name, "uid": pod.uid}
+            for pod in pods
+            if pod is not None
+        ],
+    }
+
+
 ROUTES: Final[Mapping[str, _Handler]] = {
     "/__services__": _list_services,
     "/nodes/:nodeName": _find_node,
@@ -288,5 +327,6 @@ ROUTES: Final[Mapping[str, _Handler]] = {
     f"{_PLUGINS}/DeviceShare/nodeDeviceSummaries/:name": _find_devices,
     f"{_PLUGINS}/ElasticQuota/quotas": _list_quotas,
     f"{_PLUGINS}/ElasticQuota/quotas/:name": _find_quota,
+    f"{_PLUGINS}/Reservation/nodeReservations/:nodeName": _list_reservations,
 }
 """Pattern below ``/apis/v1`` -> what answers it."""
