@@ -10,10 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.builders import make_node, make_pod, select_labels
 from tests.cluster import FakeCluster, make_cluster, make_unit, nodes_of
+from tests.queue.planned import MINUTE, Job, play_on
+from tests.queue.planned import NOW as PLAY_NOW
 
 from koord.core.engine.reasons import InsufficientNodes
 from koord.core.maintenance.plugin import Maintenances, MaintenanceWindow
 from koord.core.model.text import format_time
+from koord.core.queue.plugin import Queues
 from koord.core.queue.run_time import QueueHints
 from koord.kube.translate.maintenance import MaintenanceTranslator
 from koord.kube.wire import WireCustomResource
@@ -142,3 +145,19 @@ def test_objects_are_read_and_invalid_ones_keep_nobody_off() -> None:
     assert window == expected
     for spec in ("{}", '{"nodes": 3}', f'{{"nodes": ["n0"], {times}, "leadTime": "x"}}', "null"):
         assert not read(spec).keeps_off(NOW, None)
+
+
+def test_room_is_reserved_where_no_window_comes_between() -> None:
+    """Also a start in the future ends before the window, or is on another node (rule Q37)."""
+    play = play_on("ab").running("R1", "1x8", "a", 10).running("R2", "1x8", "b", 30)
+    start, end = float(PLAY_NOW + 15 * MINUTE), float(PLAY_NOW + 500 * MINUTE)
+    window = MaintenanceWindow("w", start, end, frozenset({"a"}), None, 1.0)
+    play.cluster.state.plugin(Maintenances).upsert(window)
+    play.jobs["H"] = head = Job("H", "1x8", 12, 1)
+    play.step(1)
+    queues, (unit,) = play.cluster.state.plugin(Queues), play.cluster.queue.pending()
+    reserved = queues._find_head(unit.key)[1]
+    assert reserved is not None
+    assert list(reserved.nodes) == ["b"]
+    assert reserved.start // MINUTE == PLAY_NOW // MINUTE + 30
+    assert play.play(head) == "H 30"

@@ -245,12 +245,14 @@ class PlannedRoom:
     @contextmanager
     def beside(self, reserved: Sequence[Reserved], start: int, end: int) -> Iterator[None]:
         """Have units planned beside reserved room, as if they started and ended then."""
-        before = self.limits
+        before, now = self.limits, self._cycle.now
         self.set_limits(reserved, start, end)
+        # Nodes that are to go out of service are judged by the time of the start.
+        self._cycle.now = max(now, float(start))
         try:
             yield
         finally:
-            self.limits = before
+            self.limits, self._cycle.now = before, now
 
     def set_limits(self, reserved: Sequence[Reserved], start: int, end: int) -> None:
         """Have them planned so from now on."""
