@@ -44,6 +44,8 @@ class Job:
     at: int
     limit: int | None = None
     """In minutes; 0: none; None: as long as it runs."""
+    expected: int | None = None
+    """What its owner says of it, in minutes."""
     priority: int = 0
     quota: str = "team"
     gathers: TopologyConstraint | None = None
@@ -62,7 +64,8 @@ class Job:
 
     def pods(self) -> list[PodBuilder]:
         limit = self.minutes if self.limit is None else self.limit
-        terms = RunTerms(user=self.user)
+        stated = None if self.expected is None else self.expected * MINUTE
+        terms = RunTerms(user=self.user, expected_run_time=stated)
         hints = QueueHints(deadline=limit * MINUTE if limit else None, terms=terms)
         pods = []
         for number in range(self.count):
@@ -86,10 +89,10 @@ class Play:
     events: dict[int, Callable[[], object]] = field(default_factory=dict)
 
     def running(
-        self, name: str, size: str, nodes: str, minutes: int, limit: int | None = None
+        self, name: str, size: str, nodes: str, minutes: int, limit: int | None = None, **says: Any
     ) -> Self:
         """Have a job run from the beginning on."""
-        job = self.jobs[name] = Job(name, size, minutes, 0, limit)
+        job = self.jobs[name] = Job(name, size, minutes, 0, limit, **says)
         self.ends[name] = minutes
         for pod, node in zip(job.pods(), nodes, strict=True):
             built = pod.running(node).build()

@@ -88,6 +88,24 @@ def test_4_early_end(settings: dict[str, Any], starts: str) -> None:
 @pytest.mark.parametrize(
     ("settings", "starts"),
     [
+        (GREEDY, "H 90, S 1, S2 31, S3 50"),
+        ({"backfill_on": "Declared"}, "H 50, S 60, S2 60, S3 85"),
+        ({"backfill_on": "Stated"}, "H 56, S 1, S2 31, S3 66"),
+    ],
+)
+def test_4b_an_estimate_that_is_outrun(settings: dict[str, Any], starts: str) -> None:
+    """Half as long again as is stated is its bound: 30."""
+    play = play_on("ab", **settings).running("R", "1x8", "a", 50, limit=0, expected=20)
+    made = play.play(
+        Job("H", "2x8", 10, 0), Job("S", "1x8", 25, 1), Job("S2", "1x8", 25, 31),
+        Job("S3", "1x8", 40, 32),
+    )  # fmt: skip
+    assert made == starts
+
+
+@pytest.mark.parametrize(
+    ("settings", "starts"),
+    [
         (GREEDY, "H 215, S1 1, S2 5, S3 15"),
         (STRICT, "H 90, S1 110, S2 110, S3 114"),
         ({"short_limit": 5}, "H 90, S1 1, S2 110, S3 110"),
