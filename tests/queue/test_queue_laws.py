@@ -6,6 +6,7 @@ Ten thousand seeds of each: ``pytest --hypothesis-profile=laws --timeout=0 tests
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 from hypothesis import Phase, given, settings
@@ -15,6 +16,7 @@ from tests.queue.scenes import LONGEST, Scene, scenes
 from koord.core.queue import usage
 from koord.core.queue.counted_room import CountedNode, CountedRoom, QuotaLimit
 from koord.core.queue.order import Aging, OrderTerms, QueueQuota, Waiting, make_tournament
+from koord.core.queue.room import FOREVER
 from koord.core.queue.settings import Policy
 from koord.core.queue.simulation import SimulatedShares, Simulation
 
@@ -84,6 +86,41 @@ def test_2_nobody_waits_who_delays_nobody(scene: Scene) -> None:
                 assert simulation.room.fit(unit.job, others) is None
 
     scene.play(watch)
+
+
+SHAPES = st.sampled_from([(1, 4, 20), (1, 8, 20), (2, 8, 30), (3, 4, None)])
+
+
+@given(scenes(quotas=2, limited=False, priorities=(0, 10), policies=ANY), st.data())
+def test_3_equal_units_start_in_their_order_among_others(scene: Scene, data: Any) -> None:
+    units = []
+    for unit in scene.units:
+        pods, amount, limit = data.draw(SHAPES)
+        job = replace(unit.job, pods=pods, amount=amount, limit=limit, gathers=False)
+        units.append(replace(unit, job=job, duration=min(unit.duration, limit or LONGEST)))
+    simulation = replace(scene, units=units).play()
+    ordered = sorted(units, key=lambda unit: (unit.arrival, unit.job.key))
+    for first, second in combinations(ordered, 2):
+        is_equal = first.priority == second.priority
+        if is_equal and replace(first.job, key="") == replace(second.job, key=""):
+            starts = simulation.starts
+            assert starts.get(first.job.key, FOREVER) <= starts.get(second.job.key, FOREVER)
+
+
+@given(scenes(quotas=1))
+def test_5_each_protected_unit_starts_by_its_promise(scene: Scene) -> None:
+    """Nothing here may move one: no priorities, other quotas, lost nodes or late ends."""
+    promised: dict[str, int] = {}
+
+    def watch(simulation: Simulation) -> None:
+        for reserved in reserved_of(simulation):
+            promise = promised.setdefault(reserved.job.key, reserved.start)
+            assert reserved.start <= promise
+            promised[reserved.job.key] = reserved.start
+
+    simulation = scene.play(watch)
+    for key, promise in promised.items():
+        assert simulation.starts[key] <= promise
 
 
 @given(scenes(quotas=1), st.data())

@@ -129,11 +129,12 @@ class CountedRoom:
         return places
 
     def find_start(
-        self, job: UnitAsk, reserved: Sequence[Reserved], until: int = FOREVER
+        self, job: UnitAsk, reserved: Sequence[Reserved], until: int = FOREVER, since: int = 0
     ) -> Reserved | None:
         ends = {run.bound for run in self.runs.values()} | {other.end for other in reserved}
         last = min(until, FOREVER - 1)
-        times = sorted({self.now, *(end for end in ends if self.now < end <= last)})
+        first = max(self.now, since)
+        times = sorted(at for at in {first, *ends} if first <= at <= last)
         for start in self._find_possible(job, times, reserved):
             places = self._place_idling_least(job, start, reserved)
             return Reserved(job, start, job.end_from(start), places)

@@ -83,9 +83,10 @@ class PlannedRoom:
         self._refused.add((job.key, tuple(map(id, reserved))))
 
     def find_start(
-        self, job: UnitAsk, reserved: Sequence[Reserved], until: int = FOREVER
+        self, job: UnitAsk, reserved: Sequence[Reserved], until: int = FOREVER, since: int = 0
     ) -> PlannedStart | None:
-        start = self._search(job, reserved, self._known_ends(job, min(until, FOREVER - 1)), None)
+        runs = self._known_ends(job, min(until, FOREVER - 1))
+        start = self._search(job, reserved, runs, None, max(since, self.now))
         return start if start is not None and start.start <= until else None
 
     def _known_ends(self, job: UnitAsk, until: int) -> list[EndingPod]:
@@ -104,7 +105,7 @@ class PlannedRoom:
     ) -> PlannedStart | None:
         runs = self._expected_ends()
         kept = {} if held is None else held.places
-        start = self._search(job, reserved, sorted(runs, key=_end_of), kept)
+        start = self._search(job, reserved, sorted(runs, key=_end_of), kept, self.now)
         if held is None or (start is not None and self.ready(start) >= self.ready(held)):
             return start
         # What is ready is not given up for what is only expected.
@@ -294,14 +295,15 @@ class PlannedRoom:
         reserved: Sequence[Reserved],
         runs: Sequence[EndingPod],
         kept: Mapping[str, int] | None,
+        since: int,
     ) -> PlannedStart | None:
-        """Return the earliest start when these pods end; ``runs`` are in the order of ends.
+        """Return the earliest start since then when these pods end; ``runs`` are in that order.
 
         ``kept``: ends are only expected, so room is held from now on, first of all on these nodes.
         """
         ends = [run.end for run in runs]
         releases = (other.end for other in reserved if other.end < FOREVER)
-        times = sorted({self.now, *(at for at in (*ends, *releases) if at > self.now)})
+        times = sorted({since, *(at for at in (*ends, *releases) if at > since)})
         amounts = AmountsInTime(self._cycle, self.units[job.key], runs)
         first = amounts.first(times)
 

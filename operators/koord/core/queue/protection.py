@@ -375,28 +375,49 @@ class RoundOfTurns:
         moving to where it would not: there their turns come first. Otherwise each would be first
         in every second round.
         """
-        now = self._room.now
+        now, since = self._room.now, self._find_earliest(job)
         is_kept = (
             before is not None
             and not before.is_open
+            and (since is None or since <= before.start)
             and self._room.is_possible(before, self._visited)
         )
+        if since is None:
+            return before if is_kept else None
         if before is not None and is_kept:
             wait = before.start - now
             gain = max(self._least_gain * 100, LEAST_GAIN_PERCENT * wait)
             until = before.start - -(-gain // 100)
             if until < now:
                 return before
-            planned = self._room.find_start(job, [*self._visited, *self._later(unit.key)], until)
+            later = self._later(unit.key)
+            planned = self._room.find_start(job, [*self._visited, *later], until, since)
             if planned is not None and planned.start < unit.guaranteed_from <= before.start:
                 others = self._promised_to_others(unit.key)
-                planned = self._room.find_start(job, [*self._visited, *others], until)
+                planned = self._room.find_start(job, [*self._visited, *others], until, since)
             return planned or before
-        planned = self._room.find_start(job, self._visited)
+        planned = self._room.find_start(job, self._visited, since=since)
         if planned is not None:
             return planned
         held = before if before is not None and before.is_open else None
         return self._room.hold_open(job, self._visited, held)
+
+    def _find_earliest(self, job: UnitAsk) -> int | None:
+        """Return from when on a unit may start that may not pass some; None: nobody knows."""
+        before: list[UnitAsk] = []
+        if self._settings(job.quota).policy is Policy.STRICT:
+            before += self._blocked.get(job.quota, ())
+        if not job.may_overtake:
+            before += (head for heads in self._blocked.values() for head in heads)
+        earliest = self._room.now
+        for head in before:
+            if head.key == job.key or not self._room.competes(job, head):
+                continue
+            reserved = self._reserved_of(head.key)
+            if reserved is None or reserved.is_open:
+                return None
+            earliest = max(earliest, reserved.start)
+        return earliest
 
     @property
     def has_blocked(self) -> bool:

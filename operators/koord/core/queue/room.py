@@ -78,11 +78,11 @@ class RoomInTime(Protocol):
         """Return where a unit can start now so that it delays none of the ``reserved``."""
 
     def find_start(
-        self, job: UnitAsk, reserved: Sequence[Reserved], until: int = FOREVER
+        self, job: UnitAsk, reserved: Sequence[Reserved], until: int = FOREVER, since: int = 0
     ) -> Reserved | None:
         """Return the earliest start by known ends, beside the ``reserved``.
 
-        None: none up to ``until``, or nobody knows.
+        None: none from ``since`` up to ``until``, or nobody knows.
         """
 
     def hold_open(
