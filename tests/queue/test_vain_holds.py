@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.builders import make_node, make_pod
+from tests.builders import make_node, make_pod, make_pod_group
 from tests.cluster import FakeCluster
 from tests.queue.planned import Job, play_on
 
 from koord.core.queue.plugin import QueueOptions
+from koord.core.queue.run_time import QueueHints
 
 NOW = 1_000_000
 EVERY = 20
@@ -56,3 +57,22 @@ def test_whom_a_head_kept_away_starts_once_that_fits_no_longer() -> None:
     play = play_on("ab", short_limit=0).running("R", "1x8", "a", 200, limit=0)
     play.events[20] = lambda: play.cluster.state.remove_node("a")
     assert play.play(Job("H", "2x8", 10, 0), Job("S", "1x8", 10, 2), until=30) == "H None, S 20"
+
+
+def test_room_is_reserved_in_all_that_a_head_asks_for_not_only_in_what_it_lacks() -> None:
+    cluster = FakeCluster(queue=QueueOptions({"protect_after": 0}))
+    cluster.nodes(*(make_node(name).gpu(8).resource("cpu", 64) for name in ("n0", "n1")))
+    busy = (
+        make_pod("busy").gpu(8).says((("queue", QueueHints(deadline=600)),)).running("n0").build()
+    )
+    cluster.pods(replace(busy, started=float(NOW)))
+    cluster.pod_groups(make_pod_group("default/head", 2))
+    head = (make_pod(f"head-{at}").gang("default/head").gpu(8).created(1) for at in range(2))
+    cluster.pods(*(pod.resource("cpu", 60) for pod in head))
+    # Neither asks for a GPU; one takes the processors that the head waits for.
+    cluster.pods(
+        make_pod("large").resource("cpu", 8).created(2),
+        make_pod("small").resource("cpu", 4).created(3),
+    )
+    cluster.state.advance(NOW + 1)
+    assert cluster.step(NOW + 1) == ["small"]

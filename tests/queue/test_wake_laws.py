@@ -14,9 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.builders import make_node, make_pod, make_pod_group, make_quota
 from tests.cluster import FakeCluster
+from tests.objects import remove_quota
 
 from koord.core.queue.plugin import QueueOptions
 from koord.core.queue.run_time import QueueHints
+from koord.core.quota.catalog import key_of
 
 GPU = "nvidia.com/gpu"
 NOW = 1_000_000_000
@@ -73,6 +75,18 @@ class Happenings:
     def quota(self, name: str, most: int) -> None:
         self.cluster.quotas(make_quota(name, max={GPU: most}))
 
+    def drop_quota(self, name: str) -> None:
+        remove_quota(self.cluster.state, key_of(make_quota(name)))
+
+    def others(self, name: str, node: str, gpus: int) -> None:
+        """Have a pod of another scheduler run, or end."""
+        key = f"other-{name}"
+        there = self.cluster.state.pod_by_key(f"default/{key}")
+        if there is not None:
+            self.cluster.state.remove_pod(there.uid)
+        if gpus:
+            self.cluster.pods(make_pod(key).not_ours().gpu(gpus).running(node))
+
     def wait(self, seconds: int) -> None:
         self.now += seconds
 
@@ -111,6 +125,10 @@ events = st.one_of(
     st.tuples(st.just("hold"), st.sampled_from(NAMES), st.booleans()),
     st.tuples(st.just("node"), st.sampled_from(NODES), st.booleans()),
     st.tuples(st.just("quota"), st.sampled_from("pq"), st.sampled_from([0, 8, 16, 24])),
+    st.tuples(
+        st.just("others"), st.sampled_from("xy"), st.sampled_from(NODES), st.sampled_from([0, 0, 4])
+    ),
+    st.tuples(st.just("drop_quota"), st.sampled_from("pq")),
     st.tuples(st.just("wait"), st.sampled_from([1, 30, 700])),
 )  # fmt: skip
 
