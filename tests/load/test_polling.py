@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -101,6 +101,21 @@ def test_what_is_known_stays_while_the_server_does_not_answer() -> None:
     asyncio.run(poller.poll())
     assert loads.of("n0") == REPORT
     assert "no right" in poller.problem
+
+
+@pytest.mark.parametrize("answer", [SERVED, {NODES_PATH: NotFound(404, "NotFound", "none")}])
+def test_there_was_a_first_round_whether_or_not_it_was_answered(answer: Any) -> None:
+    async def ask() -> None:
+        poller, rounds = poller_of(StandIn(answer), Loads())
+        assert not poller.has_asked
+        running = asyncio.create_task(poller.run())
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert poller.has_asked
+        assert rounds  # whoever waited for it looks again
+        running.cancel()
+
+    asyncio.run(ask())
 
 
 def test_nobody_is_asked_where_agents_report_every_node() -> None:

@@ -29,6 +29,8 @@ PODS_PATH: Final = "/apis/metrics.k8s.io/v1beta1/pods"
 MAX_BYTES: Final = 128 << 20
 """A larger answer is not read: 50,000 pods are a fifth of it."""
 DEFAULT_WINDOW: Final = 15.0
+_FIRST_SECONDS: Final = 10.0
+"""How long the first round may take, for which others wait."""
 
 
 class _Meta(Struct, gc=False):
@@ -81,6 +83,8 @@ class MetricsPoller:
         notify: Callable[[], None],
         interval: float,
     ) -> None:
+        self.has_asked = False
+        """Whether there was a first round, answered or not: until then all nodes look idle."""
         self.problem = ""
         """Why the last round brought nothing; empty if it did, or if nothing was missing."""
         self._client = client
@@ -91,9 +95,16 @@ class MetricsPoller:
         self._interval = interval
 
     async def run(self) -> NoReturn:
+        try:
+            async with asyncio.timeout(_FIRST_SECONDS):
+                await self.poll()
+        except TimeoutError:
+            self._note("metrics.k8s.io does not answer")
+        self.has_asked = True
+        self._notify()
         while True:
-            await self.poll()
             await asyncio.sleep(self._interval)
+            await self.poll()
 
     async def poll(self) -> None:
         """Ask once, if there are nodes that nothing else reports about."""

@@ -69,7 +69,8 @@ def start(parts: "Parts") -> None:
     guard = parts.name_guard = NameGuard(parts.client, parts.settings.scheduler_name, parts.warn)
 
     def may_place() -> bool:
-        return parts.reader.is_synced() and guard.is_free()
+        is_known = all(is_there() for is_there in parts.awaited)
+        return parts.reader.is_synced() and is_known and guard.is_free()
 
     events = parts.events
     _write_reports(parts)

@@ -38,4 +38,10 @@ def start(parts: "Parts") -> None:
         notify=notify,
         interval=settings.poll_interval,
     )
-    parts.background.append(poller.run)
+
+    async def run() -> None:
+        await parts.reader.wait_synced()  # of no nodes nobody is asked
+        await poller.run()
+
+    parts.background.append(run)
+    parts.awaited.append(lambda: poller.has_asked)

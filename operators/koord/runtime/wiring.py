@@ -103,6 +103,8 @@ class Parts:
         self.keys = keys
         self.metrics = Metrics()
         self.background: list[Callable[[], Coroutine[Any, Any, None]]] = []
+        self.awaited: list[Callable[[], bool]] = []
+        """Whether what is no copy of objects is known, without which nothing is to be placed."""
         self.placement: PlacementController | None = None
         self.evictions: EvictionController | None = None
         """That of placement, which all policies of this process share."""
