@@ -9,9 +9,14 @@ from tests.builders import make_node, make_pod, make_pod_group
 from tests.cluster import make_cluster
 
 from koord.core.engine.queue import find_pending
+from koord.core.load.model import LoadSource, NodeLoad
+from koord.core.load.plugin import Loads
 from koord.domains.gang import POD_GROUPS
+from koord.domains.load import NODE_METRICS
 from koord.domains.placement import NODES, PODS
 from koord.domains.registry import make_cluster_state
+from koord.kube.kind import TranslatorOptions
+from koord.runtime.cluster import ClusterReader
 from koord.runtime.snapshot import ClusterSnapshot
 
 if TYPE_CHECKING:
@@ -54,3 +59,12 @@ def test_an_object_that_cannot_be_applied_counts_as_not_there() -> None:
     node = make_node("n0").gpu(8).build()
     state = take(pods=[cast("Any", 3)], nodes=[node]).build()
     assert state.table.row_of == {"n0": 0}
+
+
+def test_what_is_polled_is_in_it() -> None:
+    state = make_cluster_state()
+    reader = ClusterReader(cast("Any", None), (), make_cluster_state, TranslatorOptions())
+    report = NodeLoad("n0", LoadSource.METRICS_API, updated=5.0, usage={"cpu": 7})
+    state.plugin(Loads).upsert(report)
+    reader.polled[NODE_METRICS] = lambda: state.plugin(Loads).of_source(LoadSource.METRICS_API)
+    assert reader.take_snapshot().build().plugin(Loads).of("n0") == report

@@ -49,6 +49,8 @@ class ClusterReader:
         self.listeners: list[Callable[[], None]] = []
         self.rejections: Counter[str] = Counter()
         """Reason -> pods of ours that kubelets were seen to reject since the start."""
+        self.polled: dict[AnyKind, Callable[[], Iterable[Any]]] = {}
+        """What the state knows beside a kind, and no reflector does: snapshots have it, too."""
         self._isolated = Isolation("changes")
         self._absences: dict[AnyKind, Absence] = {}
         self._client = client
@@ -68,9 +70,12 @@ class ClusterReader:
 
     def take_snapshot(self) -> ClusterSnapshot:
         """Return what is observed now, from which other states can be made."""
+        values = {kind: self.reflectors[kind.name].values() for kind in self._kinds}
+        for kind, read in self.polled.items():
+            values[kind] = (*values.get(kind, ()), *read())
         return ClusterSnapshot(
             self._make_state,
-            {kind: self.reflectors[kind.name].values() for kind in self._kinds},
+            values,
             dict(self._absences),
             tuple(self.state.nominations),
             self.state.now,

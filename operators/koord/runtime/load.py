@@ -3,7 +3,9 @@
 from typing import TYPE_CHECKING
 
 from koord.core.load.aware import LoadAware
+from koord.core.load.model import LoadSource
 from koord.core.load.plugin import Loads
+from koord.domains.load import NODE_METRICS
 from koord.domains.load_settings import LoadAwareSettings
 from koord.kube.load_metrics import MetricsPoller
 from koord.operators.names import PLACEMENT
@@ -44,4 +46,6 @@ def start(parts: "Parts") -> None:
         await poller.run()
 
     parts.background.append(run)
+    loads = state.plugin(Loads)
+    parts.reader.polled[NODE_METRICS] = lambda: loads.of_source(LoadSource.METRICS_API)
     parts.awaited.append(lambda: poller.has_asked)
