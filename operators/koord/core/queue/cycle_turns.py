@@ -4,7 +4,6 @@ The rules are those of ``protection`` and ``order``; places are found by ``Plann
 changes is on the undo log of the cycle: whoever plans and rolls back has changed nothing.
 """
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
@@ -12,7 +11,7 @@ from typing import Protocol
 
 from koord.core.engine.cycle import Cycle, Place
 from koord.core.model.gangs import QueueMemory
-from koord.core.model.plan import Placement, Unit, UnitKey, Unplaced
+from koord.core.model.plan import Placement, Unit, UnitKey
 from koord.core.model.reasons import Reason
 from koord.core.model.run_terms import BackfillConsent
 from koord.core.queue.blocked_heads import BlockedHeads, PriorityLine
@@ -21,6 +20,7 @@ from koord.core.queue.figures import QueueFigures
 from koord.core.queue.order import Waiting
 from koord.core.queue.planned_room import PlannedRoom, TryPlan
 from koord.core.queue.protection import LEAST_GAIN, HeadProtection, RoundOfTurns
+from koord.core.queue.quotas_in_time import QuotasInTime
 from koord.core.queue.reasons import BehindHead, WouldDelay
 from koord.core.queue.reserved_limits import PlannedStart, ReservedMoment
 from koord.core.queue.restored import EarlierRoom
@@ -29,8 +29,7 @@ from koord.core.queue.run_time import Knowledge, RunTime
 from koord.core.queue.unit_order import QueueUsers, UnitOrder
 from koord.core.queue.usage import Ledger
 from koord.core.quota.model import TreeId
-from koord.core.quota.reasons import QuotaExceeded
-from koord.core.quota.session import QuotaKind, QuotaSession
+from koord.core.quota.session import QuotaSession
 from koord.isolation import Isolation
 
 
@@ -73,9 +72,10 @@ class CycleTurns:
         room: PlannedRoom,
         ends: Ends,
     ) -> None:
-        self._cycle, self._queues, self.room, self._ends = cycle, queues, room, ends
+        self._cycle, self._queues, self.room = cycle, queues, room
         self.heads = heads.copy()
         quotas = cycle.find_session(QuotaSession)
+        self._quotas = None if quotas is None else QuotasInTime(cycle, quotas, ends, room.started)
         self.order = UnitOrder(queues, quotas, self.heads, cycle.now, cycle.steps.late)
         self._jobs: dict[UnitKey, UnitAsk] = {}
         self._waiting: dict[UnitKey, Waiting] = {}
@@ -90,7 +90,6 @@ class CycleTurns:
         self.has_changed = False
         self._isolated = Isolation("reserved room")
         room.started.end_of = lambda unit: self.job_of(unit).end_from(room.now)
-        self._ended: dict[tuple[int, int], Counter[QuotaKind]] = {}
 
     # --- in order --------------------------------------------------------------------------------
 
@@ -200,40 +199,14 @@ class CycleTurns:
     def why_over_quota(self, unit: Unit) -> Reason | None:
         """Return whose start the quotas would not allow beside a unit that they have admitted."""
         limits = self.room.limits
-        quotas = self._cycle.find_session(QuotaSession) if limits is not None else None
-        if limits is None or quotas is None or not limits.moments:
+        if limits is None or self._quotas is None or not limits.moments:
             return None
         path = self._queues.path_of(self._queues.queue_of_unit(unit))
         for moment in limits.moments:
-            reserved = self._find_over_quota(moment, limits.base, quotas, path)
+            reserved = self._quotas.find_over(moment, limits.base, self.room.units, path)
             if reserved is not None:
                 return self._make_delay(reserved)
         return None
-
-    def _find_over_quota(
-        self, moment: ReservedMoment, base: int, quotas: QuotaSession, path: Collection[str]
-    ) -> Reserved | None:
-        mark = self._cycle.checkpoint()
-        quotas.count_all(self._count_ended(base, moment.at, quotas), -1)
-        try:
-            for reserved in moment.active:
-                outcome = quotas.pre_filter(self.room.units[reserved.job.key])
-                reason = outcome.reason if isinstance(outcome, Unplaced) else None
-                if isinstance(reason, QuotaExceeded) and reason.quota in path:
-                    return reserved
-        finally:
-            self._cycle.rollback(mark)
-        return None
-
-    def _count_ended(self, base: int, at: int, quotas: QuotaSession) -> Counter[QuotaKind]:
-        """Count what pods are charged for that end in the meantime."""
-        if at <= base:
-            return Counter()
-        if (base, at) not in self._ended:
-            ended = (running.pod for running in self._ends.all() if base < running.end <= at)
-            self._ended[base, at] = quotas.kinds_of(ended)
-        started = (running.pod for running in self.room.started.pods if base < running.end <= at)
-        return self._ended[base, at] + quotas.kinds_of(started)
 
     def _make_delay(self, reserved: Reserved) -> WouldDelay:
         start = None if reserved.is_open else reserved.start
@@ -399,22 +372,14 @@ class CycleTurns:
 
     def _count_used_at_start(self) -> dict[UnitKey, dict[str, Ledger]]:
         """Return what the quotas of those that others gave way to use when these start."""
-        quotas = self._cycle.find_session(QuotaSession)
         used: dict[UnitKey, dict[str, Ledger]] = {}
-        for key in self.heads.protections if quotas is not None else ():
+        for key in self.heads.protections if self._quotas is not None else ():
             reserved, unit = self._reserved_of(key), self.heads.blocked.get(key)
-            if quotas is None or unit is None or reserved is None or reserved.is_open:
+            if self._quotas is None or unit is None or reserved is None or reserved.is_open:
                 continue
-            if self.heads.place_of(key) is None:
-                continue
-            path = self._queues.path_of(self._queues.queue_of_unit(unit))
-            mark = self._cycle.checkpoint()
-            quotas.count_all(self._count_ended(self.room.now, reserved.start, quotas), -1)
-            accounts = [quotas.ledger.find(name) for name in path]
-            used[key] = {
-                account.spec.name: dict(account.used) for account in accounts if account is not None
-            }
-            self._cycle.rollback(mark)
+            if self.heads.place_of(key) is not None:
+                path = self._queues.path_of(self._queues.queue_of_unit(unit))
+                used[key] = self._quotas.used_at(path, self.room.now, reserved.start)
         return used
 
     # --- values ----------------------------------------------------------------------------------

@@ -1,0 +1,68 @@
+"""What quotas use at later times of one cycle: without the pods that have ended by then.
+
+Knows what is asked about, neither turns nor who is protected. Everything is rolled back.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+
+from koord.core.engine.cycle import Cycle
+from koord.core.model.plan import Unit, UnitKey, Unplaced
+from koord.core.queue.ends import Ends
+from koord.core.queue.reserved_limits import ReservedMoment, StartedHere
+from koord.core.queue.room import Reserved
+from koord.core.queue.usage import Ledger
+from koord.core.quota.reasons import QuotaExceeded
+from koord.core.quota.session import QuotaKind, QuotaSession
+
+
+class QuotasInTime:
+    """The quotas of one cycle; ``session`` is theirs."""
+
+    def __init__(
+        self, cycle: Cycle, session: QuotaSession, ends: Ends, started: StartedHere
+    ) -> None:
+        self._cycle, self._session, self._ends, self._started = cycle, session, ends, started
+        self._ended: dict[tuple[int, int], Counter[QuotaKind]] = {}
+
+    def find_over(
+        self,
+        moment: ReservedMoment,
+        base: int,
+        units: Mapping[UnitKey, Unit],
+        path: Collection[str],
+    ) -> Reserved | None:
+        """Return whose start quotas of the path would not allow at a moment, as of ``base``."""
+        with self._at(base, moment.at):
+            for reserved in moment.active:
+                outcome = self._session.pre_filter(units[reserved.job.key])
+                reason = outcome.reason if isinstance(outcome, Unplaced) else None
+                if isinstance(reason, QuotaExceeded) and reason.quota in path:
+                    return reserved
+        return None
+
+    def used_at(self, path: Collection[str], base: int, at: int) -> dict[str, Ledger]:
+        """Return what quotas use at a later time of what they use at ``base``."""
+        with self._at(base, at):
+            accounts = filter(None, map(self._session.ledger.find, path))
+            return {account.spec.name: dict(account.used) for account in accounts}
+
+    @contextmanager
+    def _at(self, base: int, at: int) -> Iterator[None]:
+        mark = self._cycle.checkpoint()
+        self._session.count_all(self._count_ended(base, at), -1)
+        try:
+            yield
+        finally:
+            self._cycle.rollback(mark)
+
+    def _count_ended(self, base: int, at: int) -> Counter[QuotaKind]:
+        """Count what pods are charged for that end in the meantime."""
+        if at <= base:
+            return Counter()
+        if (base, at) not in self._ended:
+            ended = (running.pod for running in self._ends.all() if base < running.end <= at)
+            self._ended[base, at] = self._session.kinds_of(ended)
+        started = (running.pod for running in self._started.pods if base < running.end <= at)
+        return self._ended[base, at] + self._session.kinds_of(started)
