@@ -281,18 +281,25 @@ class QueueLooks:
             for queue in pending.keys() | started.keys()
         }
 
+    def _find_competitors(
+        self, standings: Mapping[str, QueueStanding]
+    ) -> Callable[[Unit], Competitor]:
+        """Return what makes competitors, each once: very many may wait, and few have promises."""
+        ledger = self.state.open_ledger()
+        made: dict[str, Competitor] = {}
+
+        def find(unit: Unit) -> Competitor:
+            if unit.key not in made:
+                shown = standings.get(unit.key)
+                pods = unit.pods if shown is not None else ()
+                made[unit.key] = self._make_competitor(unit, pods, ledger, shown)
+            return made[unit.key]
+
+        return find
+
     def _compare(self, units: list[Unit], standings: dict[str, QueueStanding]) -> None:
         """Find out which promises have moved, and take the new look over."""
-        ledger = self.state.open_ledger()
-        competitors = {
-            unit.key: self._make_competitor(
-                unit,
-                unit.pods if unit.key in standings else (),
-                ledger,
-                standings.get(unit.key),
-            )
-            for unit in units
-        }
+        competitor = self._find_competitors(standings)
         usable = {name for name, row in self.state.table.live_rows() if self._is_usable(row)}
         usable -= self.state.plugin(Maintenances).find_out_of_service(self.clock())
         for at, unit in enumerate(units):
@@ -305,7 +312,7 @@ class QueueLooks:
                 if lost is not None:
                     before = self._started.pop(unit.key)
                 if before is not None or _is_promised(standing):
-                    ahead = [competitors[other.key] for other in units[:at]]
+                    ahead = [competitor(other) for other in units[:at]]
                     basis = replace(self._make_basis(unit, standing, ahead), lost_place=lost)
                     self._follow(unit.key, before, basis, usable)
             if unit.key in self._moves:
