@@ -76,3 +76,30 @@ def test_room_is_reserved_in_all_that_a_head_asks_for_not_only_in_what_it_lacks(
     )
     cluster.state.advance(NOW + 1)
     assert cluster.step(NOW + 1) == ["small"]
+
+
+def test_who_deletes_heads_again_and_again_has_not_all_others_tried_each_time() -> None:
+    cluster = FakeCluster(queue=QueueOptions({"protect_after": 0}))
+    cluster.nodes(make_node("n0").gpu(8), make_node("n1").gpu(8))
+    cluster.pods(make_pod("busy").gpu(8).running("n0"))
+
+    def come(at: int) -> None:
+        key = f"default/h{at}"
+        cluster.pod_groups(make_pod_group(key, 2))
+        head = (make_pod(f"h{at}-{number}").gang(key).gpu(8).created(0) for number in range(2))
+        cluster.pods(*head)
+
+    come(0)
+    cluster.pods(*(make_pod(f"p{at}").gpu(8).created(9) for at in range(300)))
+    tried = []
+    for at in range(9):
+        now = float(NOW + at)
+        cluster.state.advance(now)
+        count = 0
+        while units := cluster.take(now):
+            count += len(units)
+            cluster.assume(cluster.decide(units))
+        tried.append(count)
+        come(at + 1)
+        cluster.delete_pods(f"h{at}-0", f"h{at}-1")
+    assert sum(tried[2:]) < 2 * tried[0]

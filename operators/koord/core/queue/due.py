@@ -18,6 +18,8 @@ from koord.core.queue.settings import QueueSettings
 if TYPE_CHECKING:
     from koord.core.model.changes import Changes, Feed
 
+MANY: Final = 100
+"""From so many units on that wait for reserved room they are tried again at intervals."""
 PLAN_AGAIN_SECONDS: Final = 10
 """Room is not reserved anew more often than that as nodes become free."""
 
@@ -38,6 +40,8 @@ class DueTurns:
         self._now: set[UnitKey] = set()
         self._delayed: set[UnitKey] = set()
         """Units that were refused for reserved room."""
+        self._woken_at = float("-inf")
+        self._wakes_later = False
 
     def note_changes(self, heads: BlockedHeads) -> None:
         """Note that nodes have more room, or are gone, while room is reserved."""
@@ -82,7 +86,15 @@ class DueTurns:
             self._wake_others(heads)
 
     def _wake_others(self, heads: BlockedHeads) -> None:
-        """Have those tried again that gave way to reserved room, or to more of it than may be."""
+        """Have those tried again that gave way to reserved room, or to more of it than may be.
+
+        Where they are many, not whenever somebody deletes a unit: trying them keeps all others.
+        """
+        now = self._view.now
+        self._wakes_later = len(self._delayed) > MANY and now < self._woken_at + PLAN_AGAIN_SECONDS
+        if self._wakes_later:
+            return
+        self._woken_at = now
         behind = {key for key, protection in heads.protections.items() if protection.is_behind}
         self._now |= self._delayed | behind
         self._delayed = set()
@@ -90,6 +102,8 @@ class DueTurns:
     def take(self, heads: BlockedHeads) -> Collection[UnitKey]:
         """Return whose turn is to be decided again now, each once."""
         now = self._view.now
+        if self._wakes_later:
+            self._wake_others(heads)
         due = {key for key, at in self._times(heads) if at <= now} | self._now
         if self._has_moved and now >= self._again_at:
             due |= heads.protections.keys()
@@ -109,6 +123,8 @@ class DueTurns:
             times.append(self._view.now)
         if self._has_moved:
             times.append(self._again_at)
+        if self._wakes_later:
+            times.append(self._woken_at + PLAN_AGAIN_SECONDS)
         return min(times, default=None)
 
     def _times(self, heads: BlockedHeads) -> Iterator[tuple[UnitKey, float]]:
