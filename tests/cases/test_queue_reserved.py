@@ -1,4 +1,7 @@
-"""A gang of all nodes starts next although small jobs keep coming; short ones start meanwhile."""
+"""A gang of all nodes starts next although small jobs keep coming; short ones start meanwhile.
+
+Also if the operators end in the meantime: whoever leads next keeps its room.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ if TYPE_CHECKING:
 
 QUEUE = "operators.koordinator.sh/queue"
 NODES = 8
+HALF = NODES // 2
 
 
 def test_a_large_gang_starts_next(cluster: Cluster) -> None:
@@ -24,16 +28,29 @@ def test_a_large_gang_starts_next(cluster: Cluster) -> None:
         cluster.gang(f"old{at}", 1, labels=label, gpus=8)
     cluster.expect_bound(*(f"old{at}-0" for at in range(NODES)))
     cluster.gang("large", NODES, labels=label, gpus=8)
-    cluster.expect_group("large", "InsufficientMax")
+    cluster.expect(lambda: "reservation" in queue_of(cluster, "large"), "room is reserved")
+    assert queue_of(cluster, "large")["position"] == 1
 
-    for at in range(NODES // 2):
+    for at in range(HALF):
         cluster.delete_pod(f"old{at}-0")
-    for at in range(NODES // 2):
+    for at in range(HALF):
         cluster.gang(f"new{at}", 1, labels=label, gpus=8)
     cluster.expect_group("new0", "WouldDelay")
     cluster.gang("short", 1, labels=label, gpus=8, activeDeadlineSeconds=60)
     cluster.expect_bound("short-0")
-    for name in ("short-0", *(f"old{at}-0" for at in range(NODES // 2, NODES))):
+
+    cluster.operators.kill()
+    cluster.delete_pod(f"old{HALF}-0")
+    for at in range(HALF, NODES):
+        cluster.gang(f"new{at}", 1, labels=label, gpus=8)
+    cluster.operators.start()
+    cluster.expect_group(f"new{HALF}", "WouldDelay")
+    for name in ("short-0", *(f"old{at}-0" for at in range(HALF + 1, NODES))):
         cluster.delete_pod(name)
     cluster.expect_bound(*(f"large-{at}" for at in range(NODES)))
-    assert cluster.group_reason("new0") != "Placed"
+    assert {cluster.group_reason(f"new{at}") for at in range(NODES)}.isdisjoint({"Placed"})
+
+
+def queue_of(cluster: Cluster, group: str) -> dict[str, object]:
+    """Return what the status of a PodGroup tells of its turn."""
+    return cluster.get_group(group).get("status", {}).get("queue") or {}
