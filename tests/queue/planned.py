@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 from tests.builders import make_node, make_pod, make_pod_group, make_quota
 from tests.cluster import FakeCluster
 
+from koord.core.model.pods import RecordedPlan
 from koord.core.model.run_terms import RunTerms
 from koord.core.model.topology_constraint import (
     NODE_LAYER,
@@ -125,7 +126,9 @@ class Play:
             self.nodes[job.name] = self.nodes.get(job.name, "") + pod.node
             observed = self.cluster.state.observed(pod.uid)
             assert observed is not None
-            self.cluster.pods(replace(observed, node=pod.node, started=now))
+            group = "" if observed.gang is None else observed.gang.key
+            recorded = RecordedPlan(pod.node, job.name, group, job.count, quota=job.quota)
+            self.cluster.pods(replace(observed, node=pod.node, started=now, recorded=recorded))
 
     def play(self, *jobs: Job, until: int = 300) -> str:
         """Return the starts of jobs in minutes: ``name minute, name minute``."""
