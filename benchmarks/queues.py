@@ -11,7 +11,12 @@ import argparse
 import random
 import statistics
 from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING
+
+from tests.builders import make_pod as build_pod
+from tests.builders import make_quota
+from tests.cluster import make_cluster
 
 from benchmarks.plan import GPU, make_gang, make_pod, make_singles
 from benchmarks.quota import measure
@@ -28,7 +33,7 @@ from koord.core.queue.order import (
     Waiting,
     make_tournament,
 )
-from koord.core.queue.plugin import QueueOptions
+from koord.core.queue.plugin import QueueOptions, Queues
 from koord.core.queue.room import Run, UnitAsk
 from koord.core.queue.run_time import QueueHints
 from koord.core.queue.simulation import SimulatedShares
@@ -60,6 +65,7 @@ def main() -> None:
     print(f"{'':46}{'median':>8}{'min':>8}{'max':>8}")
     rows = (
         *ordering(options.units, options.leaves),
+        *planning(options.units, options.leaves),
         *finding(options.nodes, options.pods),
         *reserving(options.nodes, options.pods),
     )
@@ -88,6 +94,21 @@ def ordering(units: int, leaves: int) -> Iterator[tuple[str, Callable[[], object
 
     yield "one turn, and the start counts", turn
     yield "all turns", lambda: list(make().turns(starts=True))
+
+
+def planning(units: int, leaves: int) -> Iterator[tuple[str, Callable[[], object]]]:
+    """Yield how long the planner's own units take: one turn of many, and the first thousand."""
+    draw = random.Random(3)  # noqa: S311 - chance that can be repeated
+    cluster = make_cluster(1, queue=QueueOptions({"max_running": units}))
+    cluster.quotas(
+        *(make_quota(f"q{at}", min={GPU: 4}, max={GPU: 8 * units}) for at in range(leaves))
+    )
+    pods = (build_pod(f"u{at}").gpu(1).created(at) for at in range(units))
+    cluster.pods(*(pod.quota(f"q{draw.randrange(leaves)}") for pod in pods))
+    waiting = cluster.absorb().by_time()
+    queues = cluster.state.plugin(Queues)
+    yield "first turn of the planner", lambda: next(iter(queues.order(waiting)))
+    yield "a thousand turns of the planner", lambda: list(islice(queues.order(waiting), 1000))
 
 
 def make_quotas(leaves: int) -> list[QueueQuota]:
