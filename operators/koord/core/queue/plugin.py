@@ -288,9 +288,9 @@ class Queues(Plugin):
         return () if self._memory is None else self._memory.largest_shares(most)
 
     def _note_end(self, pods: Sequence[Pod], seconds: int) -> None:
-        known = self.limits.run_time_of_running(pods)
-        if known.expected:
-            self.figures.on_end(known.level, seconds / known.expected)
+        run_time = self.limits.run_time_of_running(pods)
+        if run_time.expected:
+            self.figures.on_end(run_time.level, seconds / run_time.expected)
 
     def _find_rest(self, unit: Unit) -> tuple[str, int]:
         return self.user_of(unit.pods[0]), self.settings_of(self.queue_of_unit(unit)).hold_cool_down
