@@ -14,6 +14,7 @@ import pytest
 
 from koord.answers.envelope import GapCause
 from koord.answers.reading import Extent
+from koord.answers.remedies import RemedyActor, RemedyKind
 from koord.core.balance.outcome import CAPPED, NO_TARGET, NO_USAGE, NOT_SETTLED, Stop
 from koord.core.device.status import DeviceReadiness
 from koord.core.eviction.model import Outcome
@@ -39,7 +40,7 @@ OF_OUTPUT = {
     "NotKnown",
     *map(str, MoveStage),
     "BeingDeleted",
-    *map(str, GapCause),
+    *map(str, (*GapCause, *RemedyKind, *RemedyActor)),
     *(str(stop) for stop in Stop),
     *(refusal.rule for refusal in (NO_TARGET, NO_USAGE, NOT_SETTLED, *CAPPED.values())),
 }
@@ -89,6 +90,8 @@ OF_KUBERNETES = {
     *("NodeMetric", "MetricsAPI"),
     *("CronJob", "FailureTarget", "SuccessCriteriaMet"),
     *("ContainersReady", "PodReadyToStartContainers"),
+    *("AllowedPodNumber", "BindingMemberPods", "EphemeralStorage", "GangGroup", "GangGroupId"),
+    *("OnceResourceSatisfied", "RepresentativePodKey", "ScalarResources", "WaitingGangIDs"),
     *("AddrInfoType", "ClientRequest", "NamespaceName", "ReadingKeys"),
 }
 PATHS = [path for part in PARTS for path in sorted(PACKAGE.joinpath(part).rglob("*.py"))]
