@@ -218,8 +218,8 @@ class RoundOfTurns:
         own, now = self._reserved_of(job.key), self._room.now
         if own is not None and not own.is_open and now < own.start:
             is_early = now < unit.guaranteed_from <= own.start
-            others = self._promised_to_others(job.key) if is_early else self._later(job.key)
-            return self._room.fit(job, [*binding, *others])
+            later = self._promised_to_others(job.key) if is_early else self._later(job.key)
+            return self._room.fit(job, [*binding, *later])
         if own is not None and not own.is_open:
             started = Reserved(job, now, job.end_from(now), own.places)
             if self._room.is_possible(started, binding):
@@ -393,8 +393,8 @@ class RoundOfTurns:
             later = self._later(unit.key)
             planned = self._room.find_start(job, [*self._visited, *later], until, since)
             if planned is not None and planned.start < unit.guaranteed_from <= before.start:
-                others = self._promised_to_others(unit.key)
-                planned = self._room.find_start(job, [*self._visited, *others], until, since)
+                promised = self._promised_to_others(unit.key)
+                planned = self._room.find_start(job, [*self._visited, *promised], until, since)
             return planned or before
         planned = self._room.find_start(job, self._visited, since=since)
         if planned is not None:

@@ -32,8 +32,8 @@ class VainHolds:
             seconds = before.protections[key].idle_time
             seconds += int(now - before.at) if key in before.idle else 0
             if seconds:
-                user, rest = self._user_of(before.blocked[key])
-                self._idle[user] = (max(seconds, self._of(user)), now + rest)
+                user, pause = self._user_of(before.blocked[key])
+                self._idle[user] = (max(seconds, self._of(user)), now + pause)
         if self._idle:
             for key in heads.protections.keys() - before.protections.keys():
                 protection = heads.protections[key]
