@@ -16,9 +16,9 @@ from tests.queue.scenes import LONGEST, Scene, scenes
 from koord.core.queue import usage
 from koord.core.queue.counted_room import CountedNode, CountedRoom, QuotaLimit
 from koord.core.queue.order import Aging, OrderTerms, QueueQuota, Waiting, make_tournament
-from koord.core.queue.room import FOREVER
-from koord.core.queue.settings import Policy
-from koord.core.queue.simulation import SimulatedShares, Simulation
+from koord.core.queue.room import FOREVER, UnitAsk
+from koord.core.queue.settings import Policy, QueueSettings
+from koord.core.queue.simulation import SimulatedQuota, SimulatedShares, Simulation, TraceUnit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -105,6 +105,28 @@ def test_3_equal_units_start_in_their_order_among_others(scene: Scene, data: Any
         if is_equal and replace(first.job, key="") == replace(second.job, key=""):
             starts = simulation.starts
             assert starts.get(first.job.key, FOREVER) <= starts.get(second.job.key, FOREVER)
+
+
+def test_3_room_held_without_a_known_time_keeps_no_earlier_unit_waiting() -> None:
+    """Its own start is promised for later, but what is held for the one behind promises nothing."""
+    jobs = [
+        (3, 4, None),
+        (3, 4, None),
+        (1, 4, 20),
+        (1, 4, 20),
+        (3, 4, None),
+        (1, 8, 20),
+        (1, 4, 20),
+    ]
+    times = [(0, 2, 0), (1, 1, 10), (0, 3, 0), (0, 1, 0), (1, 1, 10), (0, 1, 0), (0, 3, 0)]
+    units = [
+        TraceUnit(UnitAsk(f"u{at}", "q0", *job), *time)
+        for at, (job, time) in enumerate(zip(jobs, times, strict=True))
+    ]
+    nodes = [CountedNode(name, 8) for name in "abc"]
+    ours = QueueSettings(protect_after=0, short_limit=0)
+    starts = Scene(nodes, [SimulatedQuota("q0", 24, 24, 24)], units, ours).play().starts
+    assert starts["u1"] <= starts["u4"]
 
 
 @given(scenes(quotas=1))

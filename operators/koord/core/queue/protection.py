@@ -288,14 +288,15 @@ class RoundOfTurns:
         """Return what was promised behind a unit: by moving earlier it may not break that.
 
         Not what was promised to units that had their turns before it so far: it takes what it
-        needs.
+        needs. Nor what is held without a known time: that promises nothing.
         """
         visited = {reserved.job.key for reserved in self._visited}
         turn = self._protections[key].turn
         return [
             protection.reserved
             for other, protection in self._protections.items()
-            if protection.reserved and protection.turn > turn and other not in visited
+            if protection.reserved and not protection.reserved.is_open
+            if protection.turn > turn and other not in visited
         ]
 
     def _promised_to_others(self, key: str) -> list[Reserved]:
