@@ -43,10 +43,10 @@ class Waiting:
     """Its place among those whose reservation has refused others."""
     used_at_start: Mapping[str, Ledger] = field(default_factory=dict)
     """Quota -> use at the start that is reserved for it, of which its guarantee is judged."""
-    guaranteed_from: int = 0
-    """From when on its quota would stay within its guarantee with it, by known ends."""
     is_repair: bool = False
     """Whether it completes a gang that has started."""
+    guaranteed_from: int = 0
+    """From when on its quota would stay within its guarantee with it, by known ends."""
     is_late: bool = False
     """Whether it comes after others as important: those of its namespace took all the time."""
 

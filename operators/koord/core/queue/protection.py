@@ -216,11 +216,9 @@ class RoundOfTurns:
         self, unit: Waiting, job: UnitAsk, binding: Sequence[Reserved]
     ) -> Places | None:
         own, now = self._reserved_of(job.key), self._room.now
-        if own is not None and not own.is_open and now < own.start:
-            is_early = now < unit.guaranteed_from <= own.start
-            later = self._promised_to_others(job.key) if is_early else self._later(job.key)
-            return self._room.fit(job, [*binding, *later])
-        if own is not None and not own.is_open:
+        if own is not None and now < unit.guaranteed_from <= own.start:
+            return self._room.fit(job, [*binding, *self._promised_to_others(job.key)])
+        if own is not None and not own.is_open and own.start <= now:
             started = Reserved(job, now, job.end_from(now), own.places)
             if self._room.is_possible(started, binding):
                 return own.places
