@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tests.operators.conftest import ROOT, Cluster
 from tests.operators.test_quotas import Quotas
-from tests.support.operators import run_operators
+from tests.support.operators import KOORD, run_operators
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,7 +50,7 @@ def test_pod_refused_by_a_hook_waits_and_a_failing_hook_is_reported(
     quotas.create("team", 0, 32)
     cluster.add_nodes(4)
     kubeconfig = cluster.box.kubeconfig_for("koord-system", "koord-operators")
-    with run_operators(kubeconfig, tmp_path) as operators:
+    with run_operators(kubeconfig, tmp_path, koord=KOORD) as operators:
         cluster.gang("large", 3, labels=quotas.label("team"))
         cluster.gang("small", 2, gpus=4, labels=quotas.label("team"))
         cluster.expect_bound("small-0", "small-1")

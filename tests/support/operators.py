@@ -44,11 +44,18 @@ class RunningOperators:
 
 @contextmanager
 def run_operators(
-    kubeconfig: Path, folder: Path, *arguments: str, settings: str = "", gets_ready: bool = True
+    kubeconfig: Path,
+    folder: Path,
+    *arguments: str,
+    settings: str = "",
+    gets_ready: bool = True,
+    koord: Path | None = None,
 ) -> Iterator[RunningOperators]:
     """Run ``koord run`` while the context is open; it is ready when the context begins.
 
     ``settings`` are more lines of its configuration. ``gets_ready``: False if it lacks something.
+    ``koord`` is the installed command where the environment says what Python finds: a forked one
+    has found it already.
     """
     port = _find_free_port()
     config = folder / "config.yaml"
@@ -61,7 +68,7 @@ def run_operators(
     with (
         log.open("wb") as output,
         subprocess.Popen(
-            [find_koord(), "run", "--config", config, *arguments],
+            [koord or find_koord(), "run", "--config", config, *arguments],
             env=os.environ | {"KUBECONFIG": str(kubeconfig)},
             stdout=output,
             stderr=output,
