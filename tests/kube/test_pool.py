@@ -494,9 +494,10 @@ async def test_server_that_closes_probed_connections_is_retried_slowly(
         async with asyncio.timeout(5):
             with pytest.raises(ConnectionLost):
                 await client.list("/a")
-        # One more per sweep: on a busy machine there is time for several.
+        # Probes are answered, so a few more are opened per sweep; on a busy machine there is time
+        # for several.
         sweeps = 1 + (clock() - began) / 0.02
-        assert script.connections <= 20 + pool.MAX_OPENING + sweeps
+        assert script.connections <= 20 + pool.MAX_OPENING * sweeps
 
 
 async def test_read_is_retried_if_a_warm_connection_was_closed(
