@@ -34,10 +34,10 @@ GROUPS = {
 """Folders whose tests use the same control planes; those of all others are one group."""
 # fmt: off
 WITHOUT_CLUSTER = frozenset([
-    "agent", "conformance", "controllers", "core", "device", "framework",
-    "fuzz", "gang", "image", "isolation", "migrate", "names",
-    "numa", "placement", "preemption", "quota", "recorded", "reservation",
-    "support", "text", "topology",
+    "agent", "audit", "conformance", "controllers", "core", "defrag", "device", "eviction",
+    "framework", "fuzz", "gang", "image", "isolation", "load", "maintenance", "migrate",
+    "migration", "names", "numa", "placement", "preemption", "queue", "quota", "recorded",
+    "reservation", "see", "support", "suspend", "text", "topology",
 ])
 # fmt: on
 """Folders in which no test uses a control plane: collecting them takes ten seconds."""
