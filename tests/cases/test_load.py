@@ -105,9 +105,16 @@ def test_pods_avoid_busy_nodes_until_they_are_let_in(
 
     cluster.pod("second", resources=BUSY)
     cluster.expect_pod("second", "InsufficientNodes")
-    answer = koord(cluster, "explain", "pod/second", "-n", cluster.namespace).stdout
-    said = " ".join(answer.split())
-    assert f"Wait for 2 nodes with room ({hot}, {measured}) to use less cpu." in said
+    said = ""
+
+    def names_the_load() -> bool:
+        nonlocal said
+        answer = koord(cluster, "explain", "pod/second", "-n", cluster.namespace).stdout
+        said = " ".join(answer.split())
+        return f"Wait for 2 nodes with room ({hot}, {measured}) to use less cpu." in said
+
+    # The leader tells commands a moment later that load counts.
+    cluster.expect(names_the_load, "explain names the load")
     assert "above 50 % cpu: 64 % with this pod, 5 min average" in said
     assert "above 50 % cpu: 79 % with this pod, 15 s average" in said
 

@@ -60,12 +60,14 @@ def team(guarded):
     create_account(guarded, namespace, "robot", ["edit"])
     someone = Someone(guarded, namespace, "robot")
 
-    def is_in_force():
-        return (
-            user_of(someone.send("POST", f"{someone.pods}?dryRun=All", make_pod(LIE)).body) is None
-        )
+    def is_in_force(kind):
+        api, make, template_of = KINDS[kind]
+        path = f"{api}/namespaces/{namespace}/{kind}?dryRun=All"
+        answer = someone.send("POST", path, make(LIE))
+        return answer.status == 201 and user_of(template_of(answer.body)) is None
 
-    wait_for(is_in_force, "it is in force")
+    for kind in KINDS:  # each is stamped by a policy of its own
+        wait_for(lambda kind=kind: is_in_force(kind), f"it is in force for {kind}")
     yield someone
     guarded.kubectl("delete", "-k", str(MANIFESTS / "overlays/users"), "--ignore-not-found")
 
