@@ -100,10 +100,15 @@ def test_pods_of_a_job_run_for_whoever_created_it_and_it_stays(guarded, team):
 
     wait_for(has_pods, "the Job has a pod")
     assert {user_of(pod) for pod in pods} == {name}
-    path = f"{team.pods}/{pods[0]['metadata']['name']}"
-    for value in ("somebody-else", None):
+    path = f"{team.pods}/{pods[0]['metadata']['name']}?dryRun=All"
+
+    def change_to(value):
         change = {"metadata": {"annotations": {operators.USER: value}}}
-        answer = team.send("PATCH", path, change, media="application/merge-patch+json")
+        return team.send("PATCH", path, change, media="application/merge-patch+json")
+
+    wait_for(lambda: change_to("somebody-else").status == 403, "the check is in force, too")
+    for value in ("somebody-else", None):
+        answer = change_to(value)
         assert (answer.status, "cannot be changed" in answer.message) == (403, True)
 
 
