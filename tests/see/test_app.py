@@ -202,7 +202,14 @@ async def test_room_is_computed_from_a_body() -> None:
     async with open_server() as client:
         status, document = await client.post(f"{BASE}/room", "shape: 1x4")
         assert (status, document["value"]["shape"]) == (200, "1x4")
-        for body in ("{", "[1]", '{"shape": 4}', '{"shape": "4by8"}', '{"form": "4"}'):
+        for body in (
+            "{",
+            '{"shape": "4", "namespace": "\\ud800"}',
+            "[1]",
+            '{"shape": 4}',
+            '{"shape": "4by8"}',
+            '{"form": "4"}',
+        ):
             status, refusal = await client.post(f"{BASE}/room", body)
             assert (status, refusal["error"]) == (400, "Invalid"), body
 

@@ -18,6 +18,7 @@ from typing import Any, Final
 import yaml
 from aiohttp import web
 
+from koord.api.yaml_text import load_yaml
 from koord.plain_text import escape
 from koord.see.openapi import make_document
 from koord.see.paging import ExpiredPage, InvalidQuery, make_page, parse_query
@@ -217,7 +218,7 @@ def encode_answer(route: Route, snapshot: Snapshot, ask: Ask, value: Any, instan
 async def _read_body(request: web.Request) -> Mapping[str, Any]:
     """Read an object, as JSON or YAML. May raise ``HTTPBadRequest``."""
     try:
-        body = yaml.safe_load((await request.read()).decode())  # JSON is YAML
+        body = load_yaml(await request.read())  # JSON is YAML
     except (UnicodeDecodeError, ValueError, yaml.YAMLError, RecursionError):
         raise web.HTTPBadRequest(reason="the body is neither JSON nor YAML") from None
     if not isinstance(body, dict):
