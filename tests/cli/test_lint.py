@@ -192,6 +192,46 @@ def test_a_job_that_does_not_survive_its_first_preemption_gets_a_note(
     assert output.endswith("1 object checked, 0 problems\n")
 
 
+@pytest.mark.parametrize(
+    ("kind", "specs", "policy", "says"),
+    [
+        ("kubeflow.org/v1 PyTorchJob", "pytorchReplicaSpecs", "Never", "restartPolicy: Never: the"),
+        ("kubeflow.org/v1 PyTorchJob", "pytorchReplicaSpecs", "OnFailure", ""),
+        ("kubeflow.org/v1 PyTorchJob", "pytorchReplicaSpecs", "", ""),
+        ("kubeflow.org/v1 PaddleJob", "paddleReplicaSpecs", "Never", "restartPolicy: Never: the"),
+        ("kubeflow.org/v1 JAXJob", "jaxReplicaSpecs", "", "is missing, which means Never: the job"),
+        ("kubeflow.org/v1 TFJob", "tfReplicaSpecs", "OnFailure", "restartPolicy: OnFailure: the"),
+        ("kubeflow.org/v1 TFJob", "tfReplicaSpecs", "", "is missing, which means Never: the job"),
+        ("kubeflow.org/v1 TFJob", "tfReplicaSpecs", "ExitCode", ""),
+        ("kubeflow.org/v1 XGBoostJob", "xgbReplicaSpecs", "ExitCode", ""),
+        ("training.kubedl.io/v1alpha1 PyTorchJob", "pytorchReplicaSpecs", "Always", "set ExitCode"),
+        ("training.kubedl.io/v1alpha1 PyTorchJob", "pytorchReplicaSpecs", "ExitCode", ""),
+        ("other.io/v1 PyTorchJob", "pytorchReplicaSpecs", "Never", ""),
+    ],
+)
+def test_roles_of_which_one_evicted_pod_ends_the_job_get_a_note(
+    kind: str, specs: str, policy: str, says: str
+) -> None:
+    version, name = kind.split()
+    role = {
+        "replicas": 1,
+        "template": {"spec": {"schedulerName": "koord-scheduler", "containers": []}},
+        **({"restartPolicy": policy} if policy else {}),
+    }
+    text = json.dumps(
+        {
+            "apiVersion": version,
+            "kind": name,
+            "metadata": {"name": "j"},
+            "spec": {specs: {"Worker": role, "Broken": None}},
+        }
+    )
+    code, output = run("-", text=text)
+    assert code == 0, "it is no mistake"
+    assert says in output
+    assert output.startswith(f"note: -: {name} j: spec.{specs}.Worker.restartPolicy") is bool(says)
+
+
 def test_what_the_cluster_has_is_not_missing() -> None:
     labels = {
         "pod-group.scheduling.sigs.k8s.io": "there",

@@ -1,5 +1,6 @@
 """The commands and links of the documentation."""
 
+import copy
 import re
 from pathlib import Path
 
@@ -8,6 +9,8 @@ import yaml
 from tests.docs.markdown import Block, Run, anchors_of, links_of, parse_page
 
 from koord.api.job_disruptions import find_disruption_problems
+from koord.api.keys import operators
+from koord.api.workloads import find_templates
 from koord.runtime.settings import Settings, parse_settings
 
 ROOT = Path(__file__).parents[2]
@@ -45,6 +48,12 @@ def find_jobs():
 
 @pytest.mark.parametrize("document", list(find_jobs()))
 def test_jobs_survive_their_first_preemption(document):
+    """Also where the namespace opts them in, and not their own templates."""
+    document = copy.deepcopy(document)
+    for template in find_templates(document):
+        spec = template.setdefault("spec", {})
+        if spec.get("schedulerName", operators.SCHEDULER_NAME) == operators.SCHEDULER_NAME:
+            spec["schedulingGates"] = [{"name": operators.PLACEMENT_GATE}]
     assert list(find_disruption_problems(document)) == []
 
 

@@ -8,6 +8,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from koord.api.job_disruptions import find_disruption_problems
 from koord.api.lint import lint_documents, read_documents
 from koord_migrate.koordinator import to_koordinator
 from koord_migrate.requested_settings import SETTERS, layer_of
@@ -126,6 +127,15 @@ def test_a_job_that_cannot_ignore_evictions_is_reported():
     (_, job), lost = rewrite(kai_job("OnFailure"))
     assert lost == ["spec.template.spec.restartPolicy"]
     assert "podFailurePolicy" not in job["spec"]
+
+
+@pytest.mark.parametrize("peer", PEERS)
+def test_what_is_migrated_survives_its_first_preemption_or_is_reported(peer):
+    made = migrate(read(peer))
+    documents = [one for one in flatten(made) if isinstance(one, dict)]
+    fields = {problem.field for one in documents for problem in find_disruption_problems(one)}
+    assert fields <= {"spec.template.spec.restartPolicy"}
+    assert not fields or any(key.endswith("restartPolicy") for key in lost_keys(made))
 
 
 def test_objects_of_no_scheduler_are_left_alone():

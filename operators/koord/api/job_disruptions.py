@@ -1,11 +1,15 @@
-"""Whether Jobs survive it when their pods are evicted, for another gang or from a drained node.
+"""Whether jobs survive it when their pods are evicted, for another gang or from a drained node.
 
 A Job counts evicted pods as failed: a gang of eight is beyond the default backoffLimit of six after
 its first preemption. With a ``podFailurePolicy`` that ignores ``DisruptionTarget`` it makes them
 again instead. Kubernetes accepts one only for pods with ``restartPolicy: Never``.
+
+The jobs of Kubeflow and KubeDL have a ``restartPolicy`` per role instead: an evicted pod ends as
+failed (exit code 143), and some policies end the job with it. Knows no cluster.
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from koord.api.keys import gang, operators, quota
@@ -27,6 +31,34 @@ _NEVER: Final = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class _Roles:
+    """What restart policies of the roles of a kind do to a job whose pod was evicted."""
+
+    field: str
+    ends_with: frozenset[str]
+    """Policies with which the job fails. Empty stands for the policy of who names none."""
+
+
+_EVER: Final = frozenset({"Never", "OnFailure", "Always"})
+_TRAINING_OPERATOR: Final = "kubeflow.org/v1"
+_KUBEDL: Final = "training.kubedl.io/"
+_ROLES: Final[Mapping[tuple[str, str], _Roles]] = {
+    (_TRAINING_OPERATOR, "PyTorchJob"): _Roles("pytorchReplicaSpecs", frozenset({"Never"})),
+    (_TRAINING_OPERATOR, "PaddleJob"): _Roles("paddleReplicaSpecs", frozenset({"Never"})),
+    (_TRAINING_OPERATOR, "JAXJob"): _Roles("jaxReplicaSpecs", frozenset({"Never", ""})),
+    (_TRAINING_OPERATOR, "TFJob"): _Roles("tfReplicaSpecs", _EVER | {""}),
+    (_TRAINING_OPERATOR, "XGBoostJob"): _Roles("xgbReplicaSpecs", _EVER | {""}),
+    (_KUBEDL, "PyTorchJob"): _Roles("pytorchReplicaSpecs", _EVER),
+    (_KUBEDL, "TFJob"): _Roles("tfReplicaSpecs", _EVER),
+    (_KUBEDL, "XGBoostJob"): _Roles("xgbReplicaSpecs", _EVER),
+}
+_ROLE: Final = (
+    "the job fails when a pod of this role is evicted, so that its first preemption may end it: "
+    "set ExitCode, with which a pod that was stopped (exit code 143) is made again"
+)
+
+
 def make_rule() -> dict[str, Any]:
     return {"action": "Ignore", "onPodConditions": [{"type": _DISRUPTION}]}
 
@@ -42,7 +74,8 @@ def ignore_disruptions(document: Document) -> None:
 
 
 def find_disruption_problems(document: Document) -> Iterator[Problem]:
-    """Yield for each Job of an object that opts in what ends it with its first preemption."""
+    """Yield for each Job or role of an object that opts in what ends it at its first preemption."""
+    yield from _find_role_problems(document)
     for path, job in find_jobs(document):
         template = job.get("template")
         if not isinstance(template, Mapping) or not _opts_in(template) or _names_disruption(job):
@@ -51,6 +84,22 @@ def find_disruption_problems(document: Document) -> Iterator[Problem]:
             yield Problem(f"{path}.{POLICY}", "", _ADD)
         elif value := to_map(template.get("spec")).get("restartPolicy"):
             yield Problem(f"{path}.template.spec.restartPolicy", str(value), _NEVER)
+
+
+def _find_role_problems(document: Document) -> Iterator[Problem]:
+    roles = _find_roles(str(document.get("apiVersion", "")), str(document.get("kind")))
+    if roles is None:
+        return
+    for name, role in to_map(to_map(document.get("spec")).get(roles.field)).items():
+        policy = str(to_map(role).get("restartPolicy") or "")
+        if policy in roles.ends_with and _opts_in(to_map(to_map(role).get("template"))):
+            text = _ROLE if policy else f"is missing, which means Never: {_ROLE}"
+            yield Problem(f"spec.{roles.field}.{name}.restartPolicy", policy, text)
+
+
+def _find_roles(version: str, kind: str) -> _Roles | None:
+    group = _KUBEDL if version.startswith(_KUBEDL) else version
+    return _ROLES.get((group, kind))
 
 
 def _opts_in(template: Mapping[str, Any]) -> bool:
