@@ -1,8 +1,12 @@
 """When a key that keeps changing is due."""
 
+from unittest import mock
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from koord.controllers import coalescing
 from koord.controllers.coalescing import Agenda, Pause
 
 PAUSE = Pause(quiet=1.0, longest=3.0)
@@ -72,8 +76,15 @@ STEPS = st.one_of(
 )
 
 
+@pytest.mark.parametrize("max_stale", [0, coalescing._MAX_STALE])
 @given(st.lists(st.tuples(st.sampled_from([0.0, 0.25, 1.0]), STEPS), max_size=40))
-def test_agenda_agrees_with_a_scan_of_all_keys(steps: list) -> None:
+def test_agenda_agrees_with_a_scan_of_all_keys(max_stale: int, steps: list) -> None:
+    """Whether the heap is rebuilt often or never: what is put off while that happens is due."""
+    with mock.patch.object(coalescing, "_MAX_STALE", max_stale):
+        _compare_with_scan(steps)
+
+
+def _compare_with_scan(steps: list) -> None:
     agenda, dues, now = Agenda[str](), {}, 0.0
     for passed, (what, key, how) in steps:
         now += passed

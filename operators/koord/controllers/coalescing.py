@@ -76,11 +76,12 @@ class Agenda(Generic[K]):
         while self._heap:
             queued, _, key = self._heap[0]
             due = self._dues.get(key)
-            if due is not None and due.queued == queued:
-                if due.at <= queued:
-                    return queued
-                self._set(key, due)
+            if due is not None and due.at <= queued == due.queued:
+                return queued
+            # Before it is queued again: that may rebuild the heap, and put another entry on top.
             heapq.heappop(self._heap)
+            if due is not None and due.queued == queued:
+                self._set(key, due)
         return None
 
     def take(self, now: float) -> list[K]:
