@@ -5,12 +5,14 @@ A minute is long here, so that what it takes to kill a pod does not matter.
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from tests.builders import make_node, make_pod, make_pod_group, make_quota
 from tests.cluster import FakeCluster
 
+from koord.core.engine.queue import find_pending
 from koord.core.model.pods import RecordedPlan
 from koord.core.model.run_terms import RunTerms
 from koord.core.model.topology_constraint import (
@@ -19,8 +21,9 @@ from koord.core.model.topology_constraint import (
     LayerConstraint,
     TopologyConstraint,
 )
-from koord.core.queue.plugin import QueueOptions
+from koord.core.queue.plugin import QueueOptions, Queues
 from koord.core.queue.run_time import QueueHints
+from koord.core.quota.model import QuotaOptions
 from koord.core.topology.layers import Layer
 
 if TYPE_CHECKING:
@@ -28,10 +31,13 @@ if TYPE_CHECKING:
 
     from tests.builders import PodBuilder, PodGroupBuilder
 
+    from koord.core.queue.turns import Turn
+
 GPU = "nvidia.com/gpu"
 BLOCK = TopologyConstraint((LayerConstraint("Block", GatherStrategy.MUST),))
 MINUTE = 6000
 NOW = 1_000_000_000
+_BY_SHARE = QuotaOptions()
 _TIMES = {"protect_after", "short_limit", "max_hold", "hold_cool_down", "age_step", "max_wait"}
 
 
@@ -141,7 +147,12 @@ class Play:
 
 
 def play_on(
-    nodes: str, *, policy: str = "Backfill", blocks: dict[str, str] | None = None, **settings: Any
+    nodes: str,
+    *,
+    policy: str = "Backfill",
+    blocks: dict[str, str] | None = None,
+    quota: QuotaOptions = _BY_SHARE,
+    **settings: Any,
 ) -> Play:
     """Return a cluster of nodes with 8 GPUs; times in minutes."""
     values: dict[str, Any] = {
@@ -153,7 +164,7 @@ def play_on(
     values |= {
         name: value * MINUTE if name in _TIMES else value for name, value in settings.items()
     }
-    cluster = FakeCluster(queue=QueueOptions(values, are_users_stamped=True))
+    cluster = FakeCluster(queue=QueueOptions(values, are_users_stamped=True), quota=quota)
     for name in nodes:
         node = make_node(name).gpu(8)
         cluster.nodes(node.label("block", blocks[name]) if blocks else node)
@@ -162,3 +173,12 @@ def play_on(
     cluster.quotas(make_quota("team", max={GPU: 999}))
     cluster.state.advance(float(NOW))
     return Play(cluster)
+
+
+def turns_of(cluster: FakeCluster) -> list[Turn]:
+    """Return the turns of all that wait."""
+    state = cluster.state
+    state.refresh()
+    pending = find_pending(state)
+    with closing(state.open_cycle(lambda: pending)) as cycle:
+        return list(state.plugin(Queues).turns(cycle))

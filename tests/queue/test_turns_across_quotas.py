@@ -10,12 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.builders import make_pod, make_quota
 from tests.cluster import make_cluster
-from tests.queue.planned import GPU, MINUTE, NOW, Job, Play, play_on
+from tests.queue.planned import GPU, MINUTE, NOW, Job, Play, play_on, turns_of
 
 from koord.core.model.gangs import QueueMemory
 from koord.core.queue.plugin import QueueOptions
 from koord.core.queue.usage import Decay
 from koord.core.queue.users import UseOfUsers
+from koord.core.quota.model import QuotaOptions
 
 
 def borrowed(**settings: Any) -> Play:
@@ -55,6 +56,43 @@ def test_9_turns_between_quotas(settings: dict[str, Any], starts: str) -> None:
 )
 def test_9b_a_gang_is_not_lost_among_small_ones(settings: dict[str, Any], starts: str) -> None:
     assert borrowed(**settings).play(*P_JOBS, Job("g", "1x8", 100, 1, quota="q")) == starts
+
+
+def two_heads() -> Play:
+    """H1 is within its guarantee at 30 only, H2 at 20 and at 30; each of them fits at 20 alone."""
+    play = play_on("abcdef", quota=QuotaOptions(limits_by_share=False))
+    play.cluster.quotas(
+        *(
+            make_quota(name, min={GPU: least}, max={GPU: 48})
+            for name, least in zip("pqv", (24, 24, 0), strict=True)
+        )
+    )
+    for name, node, end, quota in (
+        ("r1", "a", 30, "p"),
+        ("r2", "b", 20, "q"),
+        ("r3", "c", 20, "v"),
+        ("r4", "d", 30, "v"),
+    ):
+        play.running(name, "1x8", node, end, quota=quota)
+    for minute in range(4, 12):
+        play.running(f"e{minute}", "1x1", "e", minute, quota="v")
+    return play
+
+
+def test_who_comes_first_does_not_change_with_each_round() -> None:
+    play, promised = two_heads(), list[tuple[int, ...]]()
+
+    def note() -> None:
+        reserved = {turn.queue: turn.reservation for turn in turns_of(play.cluster)}
+        starts = (reserved[name] for name in "pq")
+        promised.append(tuple(round((one.start - NOW) / MINUTE) if one else -1 for one in starts))
+
+    play.events = dict.fromkeys(range(3, 15), note)
+    jobs = [Job("h1", "3x8", 50, 0, quota="p"), Job("h2", "3x8", 50, 1, quota="q")]
+    jobs += [Job(f"s{at}", "1x8", 90, 2 + at, quota="v") for at in range(6)]
+    made = play.play(*jobs)
+    assert set(promised) == {(30, 20)}
+    assert "h1 30, h2 20" in made
 
 
 @pytest.mark.parametrize(

@@ -2,30 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import closing
-from typing import TYPE_CHECKING
-
 from tests.builders import make_pod, make_quota
 from tests.cluster import make_cluster
+from tests.queue.planned import turns_of
 
-from koord.core.engine.queue import find_pending
-from koord.core.queue.plugin import Queues
 from koord.core.queue.run_time import QueueHints
 
-if TYPE_CHECKING:
-    from tests.cluster import FakeCluster
-
-    from koord.core.queue.turns import Turn
-
 GPU = "nvidia.com/gpu"
-
-
-def turns_of(cluster: FakeCluster) -> list[Turn]:
-    state = cluster.state
-    state.refresh()
-    pending = find_pending(state)
-    with closing(state.open_cycle(lambda: pending)) as cycle:
-        return list(state.plugin(Queues).turns(cycle))
 
 
 def test_turns_count_positions_per_queue_and_only_competitors_are_ahead() -> None:

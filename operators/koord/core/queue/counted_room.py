@@ -34,6 +34,7 @@ class QuotaLimit:
 
     runtime: int
     max: int
+    min: int = 0
 
 
 _Domain = tuple[str, list[CountedNode]]
@@ -190,6 +191,10 @@ class CountedRoom:
             )
         return job.pods <= self._largest[shape] and job.total <= self.quotas[job.quota].max
 
+    def gains_guarantee(self, job: UnitAsk, start: int, later: int) -> bool:
+        most = self.quotas[job.quota].min - job.total
+        return self.used(job.quota, later) <= most < self.used(job.quota, start)
+
     def competes(self, job: UnitAsk, other: UnitAsk) -> bool:
         return not self._nodes_of(job).isdisjoint(self._nodes_of(other))
 
@@ -206,10 +211,6 @@ class CountedRoom:
             return self._used_now[quota]
         runs = self._of[quota].values()
         return sum(sum(run.places.values()) for run in runs if run.bound > at)
-
-    def runs_of(self, quota: str) -> Iterable[Run]:
-        """Return what runs of a quota."""
-        return self._of[quota].values()
 
     def domains(self, job: UnitAsk) -> list[_Domain]:
         """Return where all pods of a unit may be together: names, and usable nodes."""

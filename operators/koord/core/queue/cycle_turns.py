@@ -76,6 +76,7 @@ class CycleTurns:
         self.heads = heads.copy()
         quotas = cycle.find_session(QuotaSession)
         self._quotas = None if quotas is None else QuotasInTime(cycle, quotas, ends, room.started)
+        room.quotas = self._quotas
         self.order = UnitOrder(queues, quotas, self.heads, cycle.now, cycle.steps.late)
         self._jobs: dict[UnitKey, UnitAsk] = {}
         self._waiting: dict[UnitKey, Waiting] = {}
@@ -84,6 +85,8 @@ class CycleTurns:
         )
         self._visited: set[UnitKey] = set()
         self._binding: Sequence[Reserved] = ()
+        self._left: Sequence[Reserved] = ()
+        """What the unit whose turn it is has to leave to others."""
         self._current: UnitKey = ""
         self._earlier_room: EarlierRoom | None = None
         """From when it matters on."""
@@ -158,8 +161,9 @@ class CycleTurns:
             self.round.pass_over(job)
 
     def _begin(self, unit: Unit) -> None:
-        self._current, self._binding = unit.key, ()
-        if self._cycle.is_deciding and not self.round.has_blocked:
+        self._current, self._binding, self._left = unit.key, (), ()
+        is_free = not self.round.has_blocked and self._reserved_of(unit.key) is None
+        if self._cycle.is_deciding and is_free:
             self.room.set_limits((), self.room.now, self.room.now)
             return
         if self._queues.has_started(unit):
@@ -170,7 +174,8 @@ class CycleTurns:
             return
         job = self.job_of(unit)
         self._binding = self.round.binding(job)
-        self.room.set_limits(self._binding, self.room.now, job.end_from(self.room.now))
+        self._left = self.round.to_leave(job, self._binding)
+        self.room.set_limits(self._left, self.room.now, job.end_from(self.room.now))
 
     def _ask_about(self, unit: Unit) -> None:
         """Plan a unit beside what is reserved for those before it, as of the last decisions."""
@@ -285,7 +290,7 @@ class CycleTurns:
             self.heads.drop((unit.key,))
             return reason
         if not isinstance(reason, BehindHead):
-            self.room.note_refused(job, self._binding)
+            self.room.note_refused(job, self._left)
         restored = self._restore_head(unit)
         before = len(self.round.refusing)
         self.room.set_limits((), self.room.now, self.room.now)

@@ -45,8 +45,6 @@ class Waiting:
     """Quota -> use at the start that is reserved for it, of which its guarantee is judged."""
     is_repair: bool = False
     """Whether it completes a gang that has started."""
-    guaranteed_from: int = 0
-    """From when on its quota would stay within its guarantee with it, by known ends."""
     is_late: bool = False
     """Whether it comes after others as important: those of its namespace took all the time."""
 
@@ -63,6 +61,14 @@ class QueueQuota:
     used: Ledger
     min: Ledger
     runtime: Ledger
+
+    def is_over(self, used: Ledger, ask: Ledger) -> bool:
+        """Whether it would use more than is guaranteed to it."""
+        return any(
+            used.get(key, 0) + amount > self.min.get(key, 0)
+            for key, amount in ask.items()
+            if amount and (key in self.min or key in self.runtime)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,12 +261,7 @@ class Tournament:
     def is_over(self, name: str, unit: Waiting) -> bool:
         """Whether a quota would use more than is guaranteed to it."""
         used = unit.used_at_start.get(name, self._used[name])
-        guaranteed, runtime = self._quotas[name].min, self._quotas[name].runtime
-        return any(
-            used.get(key, 0) + amount > guaranteed.get(key, 0)
-            for key, amount in unit.ask.items()
-            if amount and (key in guaranteed or key in runtime)
-        )
+        return self._quotas[name].is_over(used, unit.ask)
 
     def _load(self, name: str) -> tuple[bool, Fraction]:
         """Return the largest part that is used of what the quota may use; infinite: True."""

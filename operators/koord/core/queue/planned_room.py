@@ -8,7 +8,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 
@@ -29,6 +29,9 @@ from koord.core.queue.room import FOREVER, Places, Reserved, UnitAsk
 from koord.core.queue.run_time import Knowledge
 from koord.core.queue.turns import Competition
 from koord.core.quota.session import QuotaSession
+
+if TYPE_CHECKING:
+    from koord.core.queue.quotas_in_time import QuotasInTime
 
 WHOLE: Final = 1_000_000
 """The capacity of a cluster: amounts of units are parts of it, in their dominant resource."""
@@ -60,6 +63,7 @@ class PlannedRoom:
         self._depth = 0
         """How often the cycle is without some pods."""
         self.started = StartedHere(cycle.table)
+        self.quotas: QuotasInTime | None = None
         self._cycle, self._ends, self._competition = cycle, ends, competition
         self._levels_of = levels_of
         self._refused: set[tuple[UnitKey, tuple[int, ...]]] = set()
@@ -217,6 +221,12 @@ class PlannedRoom:
             if room is not None and int(np.minimum(room, len(unit.pods)).sum()) < shapes[shape]:
                 return False
         return True
+
+    def gains_guarantee(self, job: UnitAsk, start: int, later: int) -> bool:
+        quotas, unit = self.quotas, self.units[job.key]
+        return quotas is not None and quotas.gains_guarantee(
+            unit, job.quota, self.now, start, later
+        )
 
     def competes(self, job: UnitAsk, other: UnitAsk) -> bool:
         competitors = self._competition.of

@@ -171,7 +171,7 @@ class RoundOfTurns:
             self.note_misfit(unit)
             return False
         binding = self.binding(job)
-        places = self._find_places(unit, job, binding) if self.may_start(job) else None
+        places = self._find_places(job, binding) if self.may_start(job) else None
         if places is None:
             self.note_refusal(unit, job, binding)
             return False
@@ -212,17 +212,32 @@ class RoundOfTurns:
         if reserved is not None:
             self._visit(reserved)
 
-    def _find_places(
-        self, unit: Waiting, job: UnitAsk, binding: Sequence[Reserved]
-    ) -> Places | None:
+    def to_leave(self, job: UnitAsk, binding: Sequence[Reserved]) -> Sequence[Reserved]:
+        """Return what a unit has to leave to others that starts now.
+
+        If its turn is early for a guarantee that it has only at the start reserved for it, that is
+        all that is promised to others.
+        """
+        if self._is_before_guarantee(job, self._room.now, self._reserved_of(job.key)):
+            return [*binding, *self._promised_to_others(job.key)]
+        return binding
+
+    def _is_before_guarantee(self, job: UnitAsk, start: int, reserved: Reserved | None) -> bool:
+        """Whether a unit would start before what is reserved for it, and before a guarantee."""
+        return (
+            reserved is not None
+            and not reserved.is_open
+            and start < reserved.start
+            and self._room.gains_guarantee(job, start, reserved.start)
+        )
+
+    def _find_places(self, job: UnitAsk, binding: Sequence[Reserved]) -> Places | None:
         own, now = self._reserved_of(job.key), self._room.now
-        if own is not None and now < unit.guaranteed_from <= own.start:
-            return self._room.fit(job, [*binding, *self._promised_to_others(job.key)])
         if own is not None and not own.is_open and own.start <= now:
             started = Reserved(job, now, job.end_from(now), own.places)
             if self._room.is_possible(started, binding):
                 return own.places
-        return self._room.fit(job, binding)
+        return self._room.fit(job, self.to_leave(job, binding))
 
     def _stopping(self, job: UnitAsk) -> Iterator[UnitAsk]:
         """Yield earlier units that wait, and that one which competes with them may not pass."""
@@ -391,7 +406,7 @@ class RoundOfTurns:
                 return before
             later = self._later(unit.key)
             planned = self._room.find_start(job, [*self._visited, *later], until, since)
-            if planned is not None and planned.start < unit.guaranteed_from <= before.start:
+            if planned is not None and self._is_before_guarantee(job, planned.start, before):
                 promised = self._promised_to_others(unit.key)
                 planned = self._room.find_start(job, [*self._visited, *promised], until, since)
             return planned or before

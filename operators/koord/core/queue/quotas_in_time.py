@@ -4,17 +4,37 @@ Knows what is asked about, neither turns nor who is protected. Everything is rol
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Final
 
 from koord.core.engine.cycle import Cycle
 from koord.core.model.plan import Unit, UnitKey, Unplaced
 from koord.core.queue.ends import Ends
+from koord.core.queue.order import ROOT, QueueQuota
 from koord.core.queue.reserved_limits import ReservedMoment, StartedHere
 from koord.core.queue.room import Reserved
 from koord.core.queue.usage import Ledger
 from koord.core.quota.reasons import QuotaExceeded
 from koord.core.quota.session import QuotaKind, QuotaSession
+
+_TREE: Final = "tree:"
+"""Before the name of a tree it is none of a quota."""
+
+
+def quota_path(session: QuotaSession | None, queue: str) -> Sequence[QueueQuota]:
+    """Return a queue, the quotas above and their tree; without limits it is alone."""
+    ledger = None if session is None else session.ledger
+    account = None if ledger is None else ledger.find(queue)
+    if ledger is None or account is None:
+        return (QueueQuota(queue, ROOT, {}, {}, {}),)
+    tree = _TREE + account.spec.tree_id
+    path = []
+    for name, parent in zip(account.path, (*account.path[1:], tree), strict=True):
+        above = ledger.account(name)
+        least = ledger.solution(name).minimum(name)
+        path.append(QueueQuota(name, parent, above.used, least, above.limit(ledger.rules)))
+    return (*path, QueueQuota(tree, ROOT, {}, {}, {}))
 
 
 class QuotasInTime:
@@ -47,6 +67,24 @@ class QuotasInTime:
         with self._at(base, at):
             accounts = filter(None, map(self._session.ledger.find, path))
             return {account.spec.name: dict(account.used) for account in accounts}
+
+    def gains_guarantee(self, unit: Unit, queue: str, base: int, start: int, later: int) -> bool:
+        """Whether a quota is within its guarantee with a unit ``later``, and not at ``start``."""
+        ask = self._session.ask_of(unit)
+        over = [
+            quota
+            for quota in quota_path(self._session, queue)
+            if quota.is_over(quota.used, ask) and not quota.is_over({}, ask)
+        ]
+        if not over:
+            return False
+        path = [quota.name for quota in over]
+        at_start, then = self.used_at(path, base, start), self.used_at(path, base, later)
+        return any(
+            quota.is_over(at_start.get(quota.name, {}), ask)
+            and not quota.is_over(then.get(quota.name, {}), ask)
+            for quota in over
+        )
 
     @contextmanager
     def _at(self, base: int, at: int) -> Iterator[None]:

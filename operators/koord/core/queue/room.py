@@ -99,6 +99,9 @@ class RoomInTime(Protocol):
     def fits_ever(self, job: UnitAsk) -> bool:
         """Whether a unit fits when nothing else runs."""
 
+    def gains_guarantee(self, job: UnitAsk, start: int, later: int) -> bool:
+        """Whether a quota of a unit is within its guarantee with it ``later``, not at ``start``."""
+
     def competes(self, job: UnitAsk, other: UnitAsk) -> bool:
         """Whether what one gets may matter to the other."""
 

@@ -161,7 +161,7 @@ class Simulation:
 
     def set_quota(self, quota: SimulatedQuota) -> None:
         self.limits[quota.name] = quota
-        self.room.set_quota(quota.name, QuotaLimit(quota.runtime, quota.max))
+        self.room.set_quota(quota.name, QuotaLimit(quota.runtime, quota.max, quota.min))
 
     def set_usable(self, node: str, *, is_usable: bool) -> None:
         self.room.set_node(replace(self.room.nodes[node], is_usable=is_usable))
@@ -355,19 +355,7 @@ class Simulation:
             {RESOURCE: job.total},
             protected=place,
             used_at_start=used_at_start,
-            guaranteed_from=0 if reserved is None else self._guaranteed_from(job),
         )
-
-    def _guaranteed_from(self, job: UnitAsk) -> int:
-        """Return from when on a quota stays within its guarantee with a unit."""
-        left = self.room.used(job.quota, self.room.now) + job.total - self.limits[job.quota].min
-        if left <= 0:
-            return 0
-        for run in sorted(self.room.runs_of(job.quota), key=lambda run: run.bound):
-            left -= sum(run.places.values())
-            if left <= 0:
-                return run.bound
-        return FOREVER
 
 
 def _double(run: Run, now: int) -> int:

@@ -6,10 +6,10 @@ turn. Knows no nodes, and nothing of what is reserved but for whom.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Final, Protocol
+from typing import Protocol
 
 from koord.core.model.plan import Unit, UnitKey
 from koord.core.model.pods import Pod
@@ -25,11 +25,9 @@ from koord.core.queue.order import (
     rank_in_queue,
     standing_of,
 )
+from koord.core.queue.quotas_in_time import quota_path
 from koord.core.queue.settings import Across, QueueSettings
 from koord.core.quota.session import QuotaSession
-
-_TREE: Final = "tree:"
-"""Before the name of a tree it is none of a quota."""
 
 
 class QueueUsers(Protocol):
@@ -210,22 +208,8 @@ class UnitOrder:
     def _find_quotas(self, queues: Iterable[str]) -> Iterable[QueueQuota]:
         quotas: dict[str, QueueQuota] = {}
         for queue in queues:
-            quotas |= {quota.name: quota for quota in self._path_of(queue)}
+            quotas |= {quota.name: quota for quota in quota_path(self._quotas, queue)}
         return quotas.values()
-
-    def _path_of(self, queue: str) -> Sequence[QueueQuota]:
-        """Return a queue, the quotas above and their tree; without limits it is alone."""
-        ledger = None if self._quotas is None else self._quotas.ledger
-        account = None if ledger is None else ledger.find(queue)
-        if ledger is None or account is None:
-            return (QueueQuota(queue, ROOT, {}, {}, {}),)
-        tree = _TREE + account.spec.tree_id
-        path = []
-        for name, parent in zip(account.path, (*account.path[1:], tree), strict=True):
-            above = ledger.account(name)
-            least = ledger.solution(name).minimum(name)
-            path.append(QueueQuota(name, parent, above.used, least, above.limit(ledger.rules)))
-        return (*path, QueueQuota(tree, ROOT, {}, {}, {}))
 
 
 def _rank_by_time(unit: Unit) -> Rank:
