@@ -21,6 +21,7 @@ from aiohttp import web
 from koord.api.yaml_text import load_yaml
 from koord.plain_text import escape
 from koord.see.openapi import make_document
+from koord.see.page_files import ROOT, find_file
 from koord.see.paging import ExpiredPage, InvalidQuery, make_page, parse_query
 from koord.see.routes import ROUTES, Ask, NothingThere, Route, head_for
 from koord.see.snapshots import Snapshot, Snapshots
@@ -45,8 +46,8 @@ _HEADERS: Final = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
-_OPEN: Final = frozenset({"/healthz", "/session"})
-"""Paths that need no key."""
+_OPEN: Final = frozenset({"/", "/healthz", "/session"})
+"""Paths that need no key; those of the page, which is the same for all, need none either."""
 
 log = logging.getLogger(__name__)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -92,6 +93,8 @@ class Server:
         app.router.add_get("/healthz", self._healthz)
         app.router.add_post("/session", self._begin_session)
         app.router.add_get("/openapi.json", self._openapi)
+        app.router.add_get("/", self._go_to_page)
+        app.router.add_get(ROOT + "/{name:.*}", self._page)
         app.router.add_get(f"{BASE}/stream", self._stream)
         for route in ROUTES:
             app.router.add_route(route.method, f"{BASE}/{route.path}", self._serve(route))
@@ -119,7 +122,8 @@ class Server:
         hosts = {f"{name}:{self.port}" for name in ("127.0.0.1", "localhost", "[::1]")}
         if request.host not in hosts:
             raise web.HTTPMisdirectedRequest(reason="this is no name of this server")
-        if request.path not in _OPEN and not self._is_known(request):
+        is_page = request.path.startswith(f"{ROOT}/")
+        if not is_page and request.path not in _OPEN and not self._is_known(request):
             raise web.HTTPUnauthorized(reason="send the key that koord page printed")
         if request.path == "/healthz":
             return
@@ -146,6 +150,19 @@ class Server:
 
     async def _healthz(self, _: web.Request) -> web.Response:
         return web.Response(text="ok\n")
+
+    async def _go_to_page(self, _: web.Request) -> web.Response:
+        return web.Response(status=HTTPStatus.FOUND, headers={"Location": f"{ROOT}/"})
+
+    async def _page(self, request: web.Request) -> web.Response:
+        file = find_file(request.match_info["name"])
+        if file is None:
+            raise web.HTTPNotFound(reason="there is no such file of the page")
+        response = web.Response(body=file.body, content_type=file.content_type, charset="utf-8")
+        response.headers["Cache-Control"] = file.caching
+        if len(file.body) > LEAST_COMPRESSED:
+            response.enable_compression()
+        return response
 
     async def _openapi(self, _: web.Request) -> web.Response:
         return web.json_response(make_document(ROUTES, BASE))
