@@ -1,5 +1,157 @@
-import { render } from "preact";
-import { signal } from "@preact/signals";
-const n = signal(0);
-function A(){ return <main><h1>koord</h1><button onClick={()=>{n.value++}}>n {n}</button><div style={{width: `${n.value*10+10}px`, background:"red"}}>b</div></main>; }
-render(<A/>, document.getElementById("page")!);
+// The page: what is around every view, and which view is shown.
+import { render, type ComponentType } from "preact";
+import { useEffect, useState } from "preact/hooks";
+import { asOf, clockAhead, heardAt, problem, standing, tick, unlock } from "./live";
+import { Help, isHelpOpen, listen } from "./keys";
+import { Link, tellSeconds } from "./parts";
+import { go, place, ROOT, to } from "./route";
+import { OverviewView } from "./views/overview";
+import { QueueView } from "./views/queue";
+import { JobView } from "./views/job";
+
+interface View {
+  name: string;
+  title: string;
+  show: ComponentType<{ parts: string[] }>;
+  /** Its key after `g`, if it is in the list of views. */
+  key?: string;
+}
+
+const VIEWS: View[] = [
+  { name: "", title: "Overview", show: OverviewView, key: "o" },
+  { name: "queue", title: "Queue", show: QueueView, key: "q" },
+  { name: "unit", title: "Unit", show: JobView },
+];
+
+function NotThere() {
+  return <p class="missing">There is no such view. <Link href={to("")}>Overview</Link></p>;
+}
+
+function find(path: string): { view: View; parts: string[] } {
+  const parts = path.split("/").filter(Boolean);
+  const view = VIEWS.find((each) => each.name === (parts[0] ?? ""));
+  return { view: view ?? { name: "none", title: "Not there", show: NotThere }, parts: parts.slice(1) };
+}
+
+function Page() {
+  const { view, parts } = find(place.value.path);
+  const title = parts.length ? parts.join("/") : view.title;
+  useEffect(() => {
+    document.title = `${title} · koord`;
+  }, [title]);
+  const isLocked = standing.value === "locked";
+  const isOld = standing.value === "silent" || problem.value !== "";
+  const Show = view.show;
+  return (
+    <>
+      <a class="skip" href="#content">Skip to the content</a>
+      <header>
+        <Link href={to("")} class="brand">koord</Link>
+        <nav aria-label="Views">
+          <ul>
+            {VIEWS.filter((each) => each.key).map((each) => (
+              <li key={each.name}>
+                <a href={to(each.name)} aria-current={each === view ? "page" : undefined}
+                  onClick={(event) => {
+                    if (event.ctrlKey || event.metaKey || event.shiftKey) return;
+                    event.preventDefault();
+                    go(to(each.name));
+                  }}>{each.title}</a>
+              </li>
+            ))}
+          </ul>
+        </nav>
+        <Liveness />
+        <Theme />
+      </header>
+      <main id="content" class={isOld ? "old" : ""}>
+        {isLocked ? <Locked /> : (
+          <>
+            <h1 id="title" tabIndex={-1}>{title}</h1>
+            <Show key={place.value.path} parts={parts} />
+          </>
+        )}
+      </main>
+      {isHelpOpen.value && <Help views={VIEWS} />}
+    </>
+  );
+}
+
+/** Whether what is shown is live; told to screen readers when it changes, not each second. */
+function Liveness() {
+  const seen = asOf.value;
+  const age = seen ? (tick.value - clockAhead.value - Date.parse(seen.at)) / 1000 : 0;
+  const state = problem.value ? "problem" : standing.value;
+  const since = new Date(heardAt.value).toLocaleTimeString();
+  const texts: Record<string, string> = {
+    starting: "connecting",
+    live: "live",
+    silent: `not live since ${since}`,
+    locked: "locked",
+    problem: `not live: ${problem.value}`,
+  };
+  return (
+    <div class={`liveness ${state}`}>
+      {seen?.leader && <span class="leader" title="Who leads the operators">{seen.leader}{seen.term ? ` (${seen.term})` : ""}</span>}
+      {seen && <time dateTime={seen.at} title={seen.at}>read {tellSeconds(age)} ago</time>}
+      <span role="status">{texts[state]}</span>
+    </div>
+  );
+}
+
+const THEMES = ["system", "light", "dark"];
+
+function Theme() {
+  const [theme, setTheme] = useState(window.localStorage.getItem("theme") ?? "system");
+  useEffect(() => {
+    document.documentElement.dataset["theme"] = theme;
+    window.localStorage.setItem("theme", theme);
+  }, [theme]);
+  return (
+    <label class="theme">
+      <span class="unseen">Colours</span>
+      <select value={theme} onChange={(event) => setTheme(event.currentTarget.value)}>
+        {THEMES.map((name) => <option key={name}>{name}</option>)}
+      </select>
+    </label>
+  );
+}
+
+function Locked() {
+  const [key, setKey] = useState("");
+  const [isWrong, setWrong] = useState(false);
+  const send = (event: Event) => {
+    event.preventDefault();
+    void unlock(key.trim()).then((isRight) => setWrong(!isRight));
+  };
+  return (
+    <form class="locked" onSubmit={send}>
+      <h1 id="title" tabIndex={-1}>The page is locked</h1>
+      <p>Open the address that <code>koord page</code> printed, or give the key that stands in it.</p>
+      <label class="filter"><span>Key</span>
+        <input type="password" autocomplete="off" value={key} onInput={(event) => setKey(event.currentTarget.value)} />
+      </label>
+      <button type="submit">Open</button>
+      {isWrong && <p role="alert" class="missing">This is not the key.</p>}
+    </form>
+  );
+}
+
+async function start(): Promise<void> {
+  const key = new URLSearchParams(window.location.hash.slice(1)).get("k");
+  if (key) {
+    // The key must stay in no history, and be in no link that is shared.
+    window.history.replaceState(null, "", window.location.pathname + window.location.search);
+    place.value = { ...place.value, hash: "" };
+    await unlock(key);
+  }
+  if (window.location.pathname === ROOT) go(to(""), true);
+  listen(VIEWS);
+  const root = document.getElementById("page");
+  if (root) {
+    root.replaceChildren();
+    render(<Page />, root);
+  }
+}
+
+void start();

@@ -17,6 +17,8 @@ from typing import Any, Final
 
 from aiohttp import web
 
+from koord.core.model.text import format_milliseconds
+from koord.plain_text import escape
 from koord.see.paging import (
     ExpiredPage,
     InvalidQuery,
@@ -155,17 +157,32 @@ class EventStreams:
         while True:
             snapshot = await self._snapshots.next_after(seen, SIGN_SECONDS)
             if snapshot is None:
-                await response.write(b": .\n\n")
+                await response.write(self._sign())
                 continue
             seen = snapshot.number
+            is_silent = True
             for topic in topics:
                 event = await self._snapshots.answer(_NextEvent(topic, snapshot, self._instance))
                 if event:
                     await response.write(event)
+                    is_silent = False
+            if is_silent:
+                await response.write(self._sign())
             transport = request.transport
             if transport is None or transport.get_write_buffer_size() > MOST_BUFFERED:
                 await response.write(_event("bye", {"why": "slow", "again": True}))
                 return
+
+    def _sign(self) -> bytes:
+        """Return the event that says that the stream lives, and how old what it told is."""
+        now, last = time.time(), self._snapshots.last
+        lag = None if last is None else max(0, int(now - last.at))
+        body = {
+            "at": format_milliseconds(now),
+            "lagSeconds": lag,
+            "problem": escape(self._snapshots.problem),
+        }
+        return _event("sign", body)
 
     @property
     def _instance(self) -> str:

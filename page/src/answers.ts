@@ -1,0 +1,215 @@
+// What the answers of the server look like: only the fields that the page shows. A test compares
+// these names with answers of the server, so none can be misspelt or out of date.
+
+export type Amounts = Record<string, string>;
+
+export interface AsOf {
+  at: string;
+  state: number | null;
+  instance: string | null;
+  source: string;
+  lagSeconds: number;
+  leader: string | null;
+  term: number | null;
+}
+
+export interface Gap {
+  missing: string;
+  because: string;
+  then: string;
+}
+
+export interface Envelope<T> {
+  answer: string;
+  asOf: AsOf;
+  gaps: Gap[];
+  value: T;
+}
+
+export interface Page<T> {
+  items: T[];
+  total: number;
+  remaining: number;
+  continue: string;
+}
+
+export interface Turn {
+  queue: string;
+  position: number | null;
+  state: string;
+  certainty: string;
+  expectedStart: string | null;
+  startNoLaterThan: string | null;
+}
+
+export interface QueueEntry {
+  position: number | null;
+  kind: string;
+  names: (string | null)[];
+  pods: number;
+  required: number;
+  reason: string;
+  class: string;
+  message: string;
+  since: string;
+  quotas: (string | null)[];
+  gpus: number;
+  gpusAhead: number;
+  priority: number;
+  turn: Turn | null;
+}
+
+export interface Gpus {
+  total: number;
+  used: number;
+  held: number;
+  free: number;
+  stranded: number;
+  broken: number;
+  down: number;
+}
+
+export interface Overview {
+  gpus: Gpus;
+  waiting: Record<string, number>;
+  waitingPods: number;
+  longest: QueueEntry[];
+  over: string[];
+  sick: number;
+}
+
+export interface Cause {
+  cause: string;
+  nodes: number;
+  examples: (string | null)[];
+}
+
+export interface NodeOffer {
+  node: string;
+  pods: number;
+  refusal: string | null;
+  detail: string | null;
+  short: { resource: string; asked: string; free: string }[];
+}
+
+export interface Remedy {
+  id: string;
+  kind: string;
+  by: string;
+  then: string;
+  affects: (string | null)[];
+}
+
+export interface Explanation {
+  kind: string;
+  namespace: string;
+  name: string;
+  standing: string;
+  since: string | null;
+  reason: { code: string; class: string; message: string } | null;
+  reported: { reason: string; message: string; since: string } | null;
+  place: { node: string; bound: boolean } | null;
+  gang: { members: Record<string, number>; nodes: string[]; group: GangCount[] } | null;
+  offers: { pods: number; requests: Amounts; fit: number; nodes: NodeOffer[] }[] | null;
+  advice: string[];
+  warnings: string[];
+  history: Episode[];
+  notes: string[];
+  dominant: { code: string; class: string; sentence: string } | null;
+  nodes: Cause[];
+  owner: { kind: string; namespace: string; name: string } | null;
+  remedies: { items: Remedy[] } | null;
+}
+
+export interface GangCount {
+  gang: string;
+  present: number;
+  minMember: number;
+}
+
+export type Episode = Record<string, unknown>;
+
+export interface Quota {
+  name: string;
+  namespace: string;
+  parent: string;
+  tree: string;
+  isParent: boolean;
+  min: Amounts;
+  max: Amounts;
+  entitled: Amounts;
+  scaledMin: Amounts;
+  used: Amounts;
+  request: Amounts;
+  demand: Amounts;
+  over: Amounts;
+  problem: { message: string } | null;
+  waiting: Record<string, number>;
+}
+
+export interface QuotaInFull extends Quota {
+  users: QuotaUser[];
+  waits: QuotaWait[];
+  loans: Loan[];
+}
+
+export interface QuotaUser {
+  kind: string;
+  name: string | null;
+  quota: string;
+  used: Amounts;
+  pods: number;
+  running: number;
+  state: string;
+  since: string;
+}
+
+export interface QuotaWait {
+  position: number | null;
+  kind: string;
+  name: string | null;
+  quota: string;
+  asks: Amounts;
+  pods: number;
+  reason: string;
+  since: string;
+}
+
+export interface Loan {
+  lender: string;
+  borrower: string;
+  resource: string;
+  amount: string;
+}
+
+export interface NodeRow {
+  node: string;
+  state: string;
+  taints: string[];
+  allocatable: Amounts;
+  used: Amounts;
+  free: Amounts;
+  podCount: number;
+  tenants: (string | null)[];
+}
+
+export interface Reservation {
+  name: string;
+  phase: string;
+  node: string;
+  reserved: Amounts;
+  used: Amounts;
+  by: (string | null)[];
+  secondsLeft: number | null;
+}
+
+export interface Finding {
+  subject: { kind: string; namespace: string | null; name: string; device: string | null };
+  reason: string;
+  severity: string;
+  message: string;
+  doThis: string;
+  since: string | null;
+  gpusOut: number;
+  units: (string | null)[];
+}

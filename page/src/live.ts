@@ -1,0 +1,293 @@
+// Answers of the server: asked for once, or followed while they are shown. One stream for all that
+// is shown, since browsers open few connections to one host.
+import { signal, type Signal } from "@preact/signals";
+import { useEffect, useMemo } from "preact/hooks";
+import type { AsOf, Envelope, Page } from "./answers";
+
+export const BASE = "/apis/answers.operators.koordinator.sh/v1alpha1";
+/** Without a sign of the server for so long, what is shown is not live. */
+const SILENT_MS = 20_000;
+const FIRST_ROWS = 100;
+const MORE_ROWS = 1000;
+
+export type Standing = "starting" | "live" | "silent" | "locked" | "refused";
+
+export const standing = signal<Standing>("starting");
+/** What the server said of itself last: why it cannot read the cluster. */
+export const problem = signal("");
+export const asOf = signal<AsOf | null>(null);
+/** When the server was heard last, by the clock of the browser. */
+export const heardAt = signal(Date.now());
+/** How much the clock of the browser is ahead of that of the server, in milliseconds. */
+export const clockAhead = signal(0);
+/** Ticks each second. */
+export const tick = signal(Date.now());
+
+export class Refusal extends Error {
+  constructor(
+    readonly status: number,
+    readonly code: string,
+    message: string,
+  ) {
+    super(message);
+  }
+}
+
+async function ask<T>(path: string, init?: RequestInit): Promise<T> {
+  const response = await fetch(`${BASE}/${path}`, { ...init, credentials: "same-origin" });
+  const body: unknown = await response.json().catch(() => ({}));
+  if (!response.ok) {
+    const { error, message } = body as { error?: string; message?: string };
+    if (response.status === 401) standing.value = "locked";
+    throw new Refusal(response.status, error ?? "Error", message ?? response.statusText);
+  }
+  return body as T;
+}
+
+export function get<T>(path: string): Promise<Envelope<T>> {
+  return ask<Envelope<T>>(path);
+}
+
+export function post<T>(path: string, body: string): Promise<Envelope<T>> {
+  return ask<Envelope<T>>(path, { method: "POST", body });
+}
+
+/** Trade a key for a cookie; false if it is not the right one. */
+export async function unlock(key: string): Promise<boolean> {
+  const response = await fetch("/session", {
+    method: "POST",
+    body: JSON.stringify({ key }),
+    credentials: "same-origin",
+  });
+  if (response.ok) {
+    standing.value = "starting";
+    reopen();
+  }
+  return response.ok;
+}
+
+/** An answer that is followed; of a list, all rows of which the keys are known. */
+export interface Followed<T> {
+  head: Envelope<unknown> | null;
+  value: T | null;
+  /** Why there is no answer. */
+  missing: string;
+  /** Keys of all rows of a list, in order; rows of some are not loaded. */
+  order: string[];
+  rows: Map<string, unknown>;
+  total: number;
+}
+
+const NOTHING: Followed<never> = {
+  head: null, value: null, missing: "", order: [], rows: new Map(), total: 0,
+};
+
+type KeyOf = (row: unknown) => string;
+
+interface Subject {
+  topic: string;
+  path: string;
+  keyOf: KeyOf | null;
+  signal: Signal<Followed<unknown>>;
+  readers: number;
+  more: string;
+  isLoading: boolean;
+}
+
+const subjects = new Map<string, Subject>();
+let source: EventSource | null = null;
+let pending = 0;
+
+/** A question: its name as a topic, its path, and parameters. */
+export interface Question<R = never> {
+  topic: string;
+  path: string;
+  inPath?: Record<string, string>;
+  params?: Record<string, string>;
+  /** Of lists: the key of a row, as the server has it. */
+  keyOf?: (row: R) => string;
+}
+
+function topicOf(question: Question<never>): string {
+  const parts = Object.entries({ ...question.inPath, ...question.params }).filter(([, v]) => v);
+  const inner = parts.map(([name, value]) => `${name}=${value}`).join(",");
+  return inner ? `${question.topic}(${inner})` : question.topic;
+}
+
+function pathOf(question: Question<never>): string {
+  const given = Object.entries(question.params ?? {}).filter(([, value]) => value);
+  const text = new URLSearchParams(given).toString();
+  return `${question.path}${text ? `?${text}` : ""}`;
+}
+
+/** Follow an answer while the component is shown. */
+export function useFollowed<T, R = never>(question: Question<R>): Followed<T> {
+  const plain = question as unknown as Question<never>;
+  const topic = topicOf(plain);
+  const subject = useMemo(() => {
+    const known = subjects.get(topic);
+    if (known) return known;
+    const made: Subject = {
+      topic, path: pathOf(plain), keyOf: (question.keyOf as KeyOf | undefined) ?? null,
+      signal: signal<Followed<unknown>>(NOTHING), readers: 0, more: "", isLoading: false,
+    };
+    return made;
+  }, [topic]);
+  useEffect(() => {
+    subjects.set(topic, subject);
+    subject.readers += 1;
+    if (subject.readers === 1) reopen();
+    return () => {
+      subject.readers -= 1;
+      if (subject.readers === 0) {
+        subjects.delete(topic);
+        reopen();
+      }
+    };
+  }, [topic]);
+  return subject.signal.value as Followed<T>;
+}
+
+/** Load rows of a list that are not loaded, if any is. */
+export async function loadMore(question: Question<never>): Promise<void> {
+  const subject = subjects.get(topicOf(question));
+  if (!subject?.keyOf || !subject.more || subject.isLoading) return;
+  subject.isLoading = true;
+  try {
+    const joint = subject.path.includes("?") ? "&" : "?";
+    const rest = `limit=${MORE_ROWS}&continue=${encodeURIComponent(subject.more)}`;
+    const { value } = await get<Page<unknown>>(`${subject.path}${joint}${rest}`);
+    const before = subject.signal.value;
+    const rows = new Map(before.rows);
+    const order = new Set(before.order);
+    for (const row of value.items) {
+      const key = subject.keyOf(row);
+      rows.set(key, row);
+      order.add(key);
+    }
+    subject.more = value.continue;
+    subject.signal.value = { ...before, rows, order: [...order] };
+  } catch (error) {
+    if (error instanceof Refusal && error.status === 410) reopen();
+  } finally {
+    subject.isLoading = false;
+  }
+}
+
+function reopen(): void {
+  window.clearTimeout(pending);
+  pending = window.setTimeout(open, 0);
+}
+
+function open(): void {
+  source?.close();
+  source = null;
+  if (!subjects.size || standing.value === "locked") return;
+  const query = [...subjects.values()].map((subject) => {
+    const topic = subject.keyOf ? withLimit(subject.topic) : subject.topic;
+    return `topic=${encodeURIComponent(topic)}`;
+  });
+  const opened = new EventSource(`${BASE}/stream?${query.join("&")}`);
+  source = opened;
+  opened.onopen = hear;
+  opened.onerror = () => {
+    if (opened.readyState === EventSource.CLOSED) void findOut();
+  };
+  for (const kind of ["hello", "rows", "value", "gap"] as const) {
+    opened.addEventListener(kind, (event) => take(kind, JSON.parse((event as MessageEvent<string>).data)));
+  }
+  opened.addEventListener("sign", (event) => {
+    hear();
+    sign(JSON.parse((event as MessageEvent<string>).data));
+  });
+  opened.addEventListener("bye", () => window.setTimeout(reopen, 1000));
+}
+
+function withLimit(topic: string): string {
+  const limit = `limit=${FIRST_ROWS}`;
+  return topic.endsWith(")") ? `${topic.slice(0, -1)},${limit})` : `${topic}(${limit})`;
+}
+
+/** The stream was refused, and a browser does not say why: ask for one answer, which does. */
+async function findOut(): Promise<void> {
+  try {
+    await get("overview");
+    window.setTimeout(reopen, 2000);
+  } catch (error) {
+    if (error instanceof Refusal && error.status === 401) return;
+    problem.value = error instanceof Refusal ? error.message : "the server does not answer";
+    window.setTimeout(() => void findOut(), 3000);
+  }
+}
+
+function hear(): void {
+  heardAt.value = Date.now();
+  problem.value = "";
+  standing.value = "live";
+}
+
+interface Sign {
+  at: string;
+  lagSeconds: number;
+  problem: string;
+}
+
+function sign(told: Sign): void {
+  clockAhead.value = Date.now() - Date.parse(told.at);
+  problem.value = told.problem;
+  if (asOf.value) asOf.value = { ...asOf.value, lagSeconds: told.lagSeconds };
+}
+
+interface Told {
+  topic: string;
+  message?: string;
+  value?: unknown;
+  set?: unknown[];
+  gone?: string[];
+  order?: string[];
+}
+
+function take(kind: "hello" | "rows" | "value" | "gap", told: Told & Partial<Envelope<unknown>>): void {
+  hear();
+  const subject = [...subjects.values()].find(
+    (each) => told.topic === (each.keyOf ? withLimit(each.topic) : each.topic),
+  );
+  if (!subject) return;
+  const before = subject.signal.value;
+  if (kind === "gap") {
+    subject.signal.value = { ...before, missing: told.message ?? "there is no answer" };
+    return;
+  }
+  if (kind === "hello") {
+    const head = told as Envelope<unknown>;
+    asOf.value = head.asOf;
+    clockAhead.value = Date.now() - Date.parse(head.asOf.at) - head.asOf.lagSeconds * 1000;
+    if (subject.keyOf) takePage(subject, head as Envelope<Page<unknown>>);
+    else subject.signal.value = { ...NOTHING, head, value: head.value };
+    return;
+  }
+  if (kind === "value") {
+    subject.signal.value = { ...before, value: told.value, missing: "" };
+    return;
+  }
+  const rows = new Map(before.rows);
+  for (const key of told.gone ?? []) rows.delete(key);
+  for (const row of told.set ?? []) rows.set(subject.keyOf?.(row) ?? "", row);
+  const order = told.order ?? before.order;
+  if (order.some((key) => !rows.has(key))) subject.more ||= before.total > rows.size ? subject.more : "";
+  subject.signal.value = { ...before, rows, order, total: order.length, missing: "" };
+}
+
+function takePage(subject: Subject, head: Envelope<Page<unknown>>): void {
+  const page = head.value;
+  const rows = new Map(page.items.map((row) => [subject.keyOf?.(row) ?? "", row]));
+  subject.more = page.continue;
+  subject.signal.value = {
+    head, value: page, missing: "", order: [...rows.keys()], rows, total: page.total,
+  };
+}
+
+window.setInterval(() => {
+  tick.value = Date.now();
+  if (standing.value === "live" && Date.now() - heardAt.value > SILENT_MS) standing.value = "silent";
+}, 1000);

@@ -1,0 +1,278 @@
+// Parts of views: numbers, times, bars, tables. They know no answer as a whole.
+import { useEffect, useRef, useState } from "preact/hooks";
+import type { ComponentChildren, JSX } from "preact";
+import type { Gap } from "./answers";
+import { clockAhead, tick } from "./live";
+import { go, to, toUnit } from "./route";
+
+export function Link(props: { href: string; children: ComponentChildren; class?: string; title?: string }) {
+  const follow = (event: MouseEvent) => {
+    if (event.ctrlKey || event.metaKey || event.shiftKey || event.button) return;
+    event.preventDefault();
+    go(props.href);
+  };
+  return <a href={props.href} class={props.class} title={props.title} onClick={follow}>{props.children}</a>;
+}
+
+const UNITS: [number, string][] = [[86_400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
+
+/** Tell a length of time by its two largest units. */
+export function tellSeconds(seconds: number): string {
+  const whole = Math.max(0, Math.floor(seconds));
+  const at = UNITS.findIndex(([size]) => whole >= size);
+  if (at < 0) return "0 s";
+  const [size, name] = UNITS[at]!;
+  const next = UNITS[at + 1];
+  const rest = next && size < 86_400 * 10 ? Math.floor((whole % size) / next[0]) : 0;
+  return `${Math.floor(whole / size)} ${name}${next && rest ? ` ${rest} ${next[1]}` : ""}`;
+}
+
+/** How long ago a time is, which ticks; the time itself on hover. */
+export function Since(props: { at: string | null }) {
+  if (!props.at) return <span class="none">not known</span>;
+  const seconds = (tick.value - clockAhead.value - Date.parse(props.at)) / 1000;
+  return <time dateTime={props.at} title={`${local(props.at)} · ${props.at}`}>{tellSeconds(seconds)}</time>;
+}
+
+/** In how long a time is. */
+export function Until(props: { at: string; before?: string }) {
+  const seconds = (Date.parse(props.at) - tick.value + clockAhead.value) / 1000;
+  const text = seconds <= 0 ? "now" : `in ${tellSeconds(Math.ceil(seconds / 60) * 60)}`;
+  return <time dateTime={props.at} title={`${local(props.at)} · ${props.at}`}>{props.before}{text}</time>;
+}
+
+function local(at: string): string {
+  return new Date(at).toLocaleString();
+}
+
+export const CLASSES = [
+  "Misconfigured", "Incomplete", "Held", "Writing", "Ending", "Quota", "Room", "Order", "Elsewhere", "Operators",
+];
+
+const MEANS: Record<string, string> = {
+  Misconfigured: "It cannot start until somebody edits something.",
+  Incomplete: "Members are missing.",
+  Held: "Somebody holds it on purpose.",
+  Writing: "It is decided; what is written is on its way.",
+  Ending: "Room is being made: others terminate.",
+  Quota: "Its quota, or one above, refuses it.",
+  Room: "There is not enough room now.",
+  Order: "There is room, and others come first or it starts now.",
+  Elsewhere: "It is not for these operators to decide.",
+  Operators: "A limit or fault of the operators.",
+};
+
+export function ClassBadge(props: { name: string }) {
+  return <span class={`badge class-${props.name.toLowerCase()}`} title={MEANS[props.name]}>{props.name}</span>;
+}
+
+/** The names of a unit; those of others are not shown. */
+export function Names(props: { kind: string; names: (string | null)[] }) {
+  const first = props.names[0];
+  if (first === undefined || first === null) return <span class="none">a unit of others</span>;
+  const more = props.names.length - 1;
+  return (
+    <>
+      <Link href={toUnit(props.kind, first)}>{first}</Link>
+      {more > 0 && <span class="none"> and {more} more</span>}
+    </>
+  );
+}
+
+export function QuotaName(props: { name: string | null }) {
+  return props.name ? <Link href={to("quotas", props.name)}>{props.name}</Link> : <span class="none">–</span>;
+}
+
+export function Count(props: { of: number }) {
+  return <>{props.of.toLocaleString("en")}</>;
+}
+
+export interface Share {
+  name: string;
+  amount: number;
+  /** The letter that stands for it where colours are not seen. */
+  sign: string;
+  style: string;
+}
+
+/** Parts of a whole as a bar; the legend beside it says the same in words. */
+export function ShareBar(props: { shares: Share[]; total: number; label: string }) {
+  const text = props.shares.map((share) => `${share.name} ${share.amount}`).join(", ");
+  return (
+    <div class="share-bar" role="img" aria-label={`${props.label}: ${text}, of ${props.total}`}>
+      {props.shares.filter((share) => share.amount > 0).map((share) => (
+        <span key={share.name} class={`share ${share.style}`} title={`${share.name} ${share.amount}`}
+          style={{ flexGrow: String(share.amount) }}>{share.sign}</span>
+      ))}
+    </div>
+  );
+}
+
+/** What is missing in an answer, in one line, and how to get the right to see it. */
+export function Gaps(props: { gaps: Gap[] | undefined }) {
+  if (!props.gaps?.length) return null;
+  const rights = props.gaps.filter((gap) => gap.because === "NoRight");
+  return (
+    <p class="gaps" role="note">
+      <strong>Not everything is known:</strong>{" "}
+      {props.gaps.map((gap) => `${gap.then} (${WHY[gap.because] ?? gap.because} ${gap.missing})`).join("; ")}.
+      {rights.length > 0 && (
+        <> An administrator can grant it: <Copyable text="kubectl create clusterrolebinding koord-user-NAME --clusterrole=koord-user --user=NAME" /></>
+      )}
+    </p>
+  );
+}
+
+const WHY: Record<string, string> = {
+  NoRight: "you may not list",
+  NotServed: "not served:",
+  Stale: "old:",
+  NoLeader: "nobody leads:",
+  Hidden: "hidden:",
+  TooExpensive: "too expensive:",
+  TooMany: "too many:",
+  NotStored: "not kept:",
+  NoFeed: "no feed:",
+};
+
+/** Words to copy, such as a command. */
+export function Copyable(props: { text: string; shown?: string }) {
+  const [isCopied, setCopied] = useState(false);
+  const copy = () => {
+    void navigator.clipboard.writeText(props.text).then(() => {
+      setCopied(true);
+      window.setTimeout(() => setCopied(false), 1500);
+    });
+  };
+  return (
+    <button type="button" class="copy" onClick={copy} title={`Copy: ${props.text}`}>
+      {isCopied ? "copied" : <code>{props.shown ?? props.text}</code>}
+    </button>
+  );
+}
+
+/** How to get the same as a command and over HTTP; `c` copies the command. */
+export function Same(props: { command: string; url: string }) {
+  return (
+    <p class="same">
+      <span id="command" data-command={props.command}>The same: <Copyable text={props.command} /></span>{" "}
+      <Copyable text={props.url} shown="URL" />
+    </p>
+  );
+}
+
+export interface Column<R> {
+  name: string;
+  cell: (row: R) => ComponentChildren;
+  /** Numbers are aligned to the right. */
+  isNumber?: boolean;
+  isWide?: boolean;
+}
+
+const ROW_HEIGHT = 34;
+const BEYOND = 10;
+const MOST_ROWS = 60;
+
+/** A table of which only the rows in sight are in the document; all have the same height. */
+export function Table<R>(props: {
+  label: string;
+  columns: Column<R>[];
+  order: string[];
+  rows: Map<string, R>;
+  total: number;
+  empty: ComponentChildren;
+  hrefOf?: (row: R) => string | null;
+  onMore?: () => void;
+}) {
+  const box = useRef<HTMLDivElement>(null);
+  const [top, setTop] = useState(0);
+  const [height, setHeight] = useState(600);
+  useEffect(() => {
+    const element = box.current;
+    if (!element) return;
+    const measure = () => setHeight(element.clientHeight);
+    measure();
+    const observer = new ResizeObserver(measure);
+    observer.observe(element);
+    return () => observer.disconnect();
+  }, []);
+  const first = Math.max(0, Math.floor(top / ROW_HEIGHT) - BEYOND);
+  const count = Math.min(MOST_ROWS, Math.ceil(height / ROW_HEIGHT) + 2 * BEYOND);
+  const shown = props.order.slice(first, first + count);
+  const isShort = props.order.length < props.total || shown.some((key) => !props.rows.has(key));
+  useEffect(() => {
+    if (isShort && first + count >= props.order.length - BEYOND) props.onMore?.();
+  });
+  if (!props.total) return <p class="empty">{props.empty}</p>;
+  const below = Math.max(0, Math.max(props.order.length, props.total) - first - shown.length);
+  return (
+    <div class="table" ref={box} onScroll={(event) => setTop(event.currentTarget.scrollTop)}
+      tabIndex={0} role="region" aria-label={props.label}>
+      <table aria-rowcount={props.total + 1}>
+        <thead>
+          <tr aria-rowindex={1}>
+            {props.columns.map((column) => (
+              <th key={column.name} scope="col" class={styleOf(column)}>{column.name}</th>
+            ))}
+          </tr>
+        </thead>
+        <tbody>
+          {first > 0 && <Filler columns={props.columns.length} rows={first} />}
+          {shown.map((key, at) => {
+            const row = props.rows.get(key);
+            return (
+              <tr key={key} aria-rowindex={first + at + 2} data-href={row ? props.hrefOf?.(row) : undefined}>
+                {row === undefined
+                  ? <td colSpan={props.columns.length} class="none">…</td>
+                  : props.columns.map((column) => (
+                    <td key={column.name} class={styleOf(column)}><div class="cell">{column.cell(row)}</div></td>
+                  ))}
+              </tr>
+            );
+          })}
+          {below > 0 && <Filler columns={props.columns.length} rows={below} />}
+        </tbody>
+      </table>
+    </div>
+  );
+}
+
+function styleOf<R>(column: Column<R>): string {
+  return [column.isNumber ? "number" : "", column.isWide ? "wide" : ""].join(" ").trim();
+}
+
+function Filler(props: { columns: number; rows: number }) {
+  return (
+    <tr aria-hidden="true" class="filler">
+      <td colSpan={props.columns} style={{ height: `${props.rows * ROW_HEIGHT}px` }} />
+    </tr>
+  );
+}
+
+/** A field whose value is a parameter of the view. */
+export function Filter(props: {
+  label: string; value: string; options?: string[]; isSearch?: boolean; onChange: (value: string) => void;
+}) {
+  const change = (event: JSX.TargetedEvent<HTMLInputElement | HTMLSelectElement>) => {
+    props.onChange(event.currentTarget.value.trim());
+  };
+  return (
+    <label class="filter">
+      <span>{props.label}</span>
+      {props.options
+        ? (
+          <select value={props.value} onChange={change}>
+            <option value="">all</option>
+            {props.options.map((option) => <option key={option}>{option}</option>)}
+          </select>
+        )
+        : <input value={props.value} onChange={change} id={props.isSearch ? "search" : undefined}
+          type={props.isSearch ? "search" : "text"} maxLength={64} spellcheck={false} />}
+    </label>
+  );
+}
+
+/** What stands in the place of an answer that is not there. */
+export function Missing(props: { message: string }) {
+  return <p class={props.message ? "missing" : "waiting-for"} role="status">{props.message || "Asking …"}</p>;
+}

@@ -1,0 +1,61 @@
+// What waits, in the order of planning.
+import type { Page, QueueEntry } from "../answers";
+import { BASE, loadMore, useFollowed, type Question } from "../live";
+import {
+  ClassBadge, CLASSES, Count, Filter, Gaps, Missing, Names, QuotaName, Same, Since, Table, Until, type Column,
+} from "../parts";
+import { place, setParams, toUnit } from "../route";
+
+const COLUMNS: Column<QueueEntry>[] = [
+  { name: "#", isNumber: true, cell: (row) => row.position || "–" },
+  { name: "Unit", cell: (row) => <Names kind={row.kind} names={row.names} /> },
+  { name: "Class", cell: (row) => <ClassBadge name={row.class} /> },
+  { name: "Why", isWide: true, cell: (row) => <span title={row.message}>{row.message}</span> },
+  { name: "Pods", isNumber: true, cell: (row) => <Count of={row.pods} /> },
+  { name: "GPUs", isNumber: true, cell: (row) => <Count of={row.gpus} /> },
+  { name: "GPUs ahead", isNumber: true, cell: (row) => (row.position ? <Count of={row.gpusAhead} /> : "–") },
+  { name: "Waits", isNumber: true, cell: (row) => <Since at={row.since} /> },
+  { name: "Starts", cell: (row) => <Start entry={row} /> },
+  { name: "Quota", cell: (row) => <QuotaName name={row.quotas[0] ?? null} /> },
+];
+
+function Start(props: { entry: QueueEntry }) {
+  const turn = props.entry.turn;
+  if (turn?.startNoLaterThan) return <Until at={turn.startNoLaterThan} before="latest " />;
+  if (turn?.expectedStart) return <Until at={turn.expectedStart} before={turn.certainty === "Guess" ? "perhaps " : ""} />;
+  return <span class="none">{turn?.state === "NeverFits" ? "never" : "not known"}</span>;
+}
+
+export function keyOf(row: QueueEntry): string {
+  return `${row.kind}/${row.names.map((name) => name ?? "").join()}`;
+}
+
+export function QueueView() {
+  const given = place.value.params;
+  const read = (name: string) => given.get(name) ?? "";
+  const params = { namespace: read("ns"), quota: read("quota"), class: read("class"), search: read("q") };
+  const question: Question<QueueEntry> = { topic: "queue", path: "queue", params, keyOf };
+  const { head, value, missing, order, rows, total } = useFollowed<Page<QueueEntry>, QueueEntry>(question);
+  const isFiltered = Object.values(params).some(Boolean);
+  return (
+    <>
+      <Gaps gaps={head?.gaps} />
+      <form class="filters" onSubmit={(event) => event.preventDefault()}>
+        <Filter label="Name" value={params.search} isSearch onChange={(q) => setParams({ q })} />
+        <Filter label="Namespace" value={params.namespace} onChange={(ns) => setParams({ ns })} />
+        <Filter label="Quota" value={params.quota} onChange={(quota) => setParams({ quota })} />
+        <Filter label="Class" value={params.class} options={CLASSES} onChange={(name) => setParams({ class: name })} />
+        <output class="push"><Count of={total} /> waiting</output>
+      </form>
+      {value
+        ? (
+          <Table label="What waits" columns={COLUMNS} order={order} rows={rows as Map<string, QueueEntry>} total={total}
+            empty={isFiltered ? "Nothing that waits is like that." : "Nothing waits."}
+            hrefOf={(row) => (row.names[0] ? toUnit(row.kind, row.names[0]) : null)}
+            onMore={() => void loadMore(question as unknown as Question)} />
+        )
+        : <Missing message={missing} />}
+      <Same command="koord queue" url={`${BASE}/queue`} />
+    </>
+  );
+}
