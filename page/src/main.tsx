@@ -8,6 +8,9 @@ import { go, place, ROOT, to } from "./route";
 import { OverviewView } from "./views/overview";
 import { QueueView } from "./views/queue";
 import { JobView } from "./views/job";
+import { QuotasView } from "./views/quotas";
+import { ReservationsView } from "./views/reservations";
+import { HealthView } from "./views/health";
 
 interface View {
   name: string;
@@ -20,6 +23,9 @@ interface View {
 const VIEWS: View[] = [
   { name: "", title: "Overview", show: OverviewView, key: "o" },
   { name: "queue", title: "Queue", show: QueueView, key: "q" },
+  { name: "quotas", title: "Quotas", show: QuotasView, key: "u" },
+  { name: "reservations", title: "Reservations", show: ReservationsView, key: "r" },
+  { name: "health", title: "Sick", show: HealthView, key: "s" },
   { name: "unit", title: "Unit", show: JobView },
 ];
 

@@ -1,6 +1,6 @@
 // Parts of views: numbers, times, bars, tables. They know no answer as a whole.
 import { useEffect, useRef, useState } from "preact/hooks";
-import type { ComponentChildren, JSX } from "preact";
+import type { ComponentChildren, TargetedEvent } from "preact";
 import type { Gap } from "./answers";
 import { clockAhead, tick } from "./live";
 import { go, to, toUnit } from "./route";
@@ -253,7 +253,7 @@ function Filler(props: { columns: number; rows: number }) {
 export function Filter(props: {
   label: string; value: string; options?: string[]; isSearch?: boolean; onChange: (value: string) => void;
 }) {
-  const change = (event: JSX.TargetedEvent<HTMLInputElement | HTMLSelectElement>) => {
+  const change = (event: TargetedEvent<HTMLInputElement | HTMLSelectElement>) => {
     props.onChange(event.currentTarget.value.trim());
   };
   return (
