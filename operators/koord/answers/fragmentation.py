@@ -182,11 +182,12 @@ def _used_by_pods(pods: Iterable[Pod]) -> Counter[str]:
     used: Counter[str] = Counter()
     for pod in pods:
         if pod.handling is not Handling.RESERVE and (node := node_charged(pod)):
-            used[node] += _cards_of(pod)
+            used[node] += cards_of(pod)
     return used
 
 
-def _cards_of(pod: Pod) -> int:
+def cards_of(pod: Pod) -> int:
+    """Return how many whole GPUs a pod asks for."""
     return sum(amount for name, amount in pod.shape.requests if name in CARDS)
 
 
@@ -195,7 +196,7 @@ def _find_usual_pod(pods: Iterable[Pod]) -> Mapping[str, int]:
     requests = [
         (dict(pod.shape.requests), cards)
         for pod in pods
-        if pod.handling is not Handling.RESERVE and (cards := _cards_of(pod))
+        if pod.handling is not Handling.RESERVE and (cards := cards_of(pod))
     ]
     return {
         name: int(median(amounts.get(name, 0) / cards for amounts, cards in requests))

@@ -19,10 +19,12 @@ from koord.answers.edits import (
     Submit,
     Trial,
 )
+from koord.answers.envelope import AnswerGap, GapCause
 from koord.answers.explain import try_units
 from koord.answers.preemption import find_plan, find_unit
-from koord.answers.reading import Reading, Target, TargetKind
+from koord.answers.reading import KindName, Reading, Target, TargetKind
 from koord.answers.remedies import Remedy, RemedyActor, RemedyKind
+from koord.answers.why import Explanation
 from koord.core.engine.queue import find_pending, unit_of
 from koord.core.engine.reasons import Closed, InsufficientNodes
 from koord.core.engine.scoring import Scoring
@@ -67,6 +69,19 @@ def find_remedies(
         search.trial.undo()
         reading.state.refresh()
     return tuple(remedies[:MOST_REMEDIES])
+
+
+def verify(
+    reading: Reading, answer: Explanation, is_over: Callable[[], bool]
+) -> tuple[Explanation, tuple[AnswerGap, ...]]:
+    """Return the answer with remedies that were tried, and a gap if not all could be."""
+    if any(reading.extent_of(kind) is not None for kind in (KindName.PODS, KindName.NODES)):
+        unread = AnswerGap("remedies", GapCause.NO_RIGHT, "what would help, by trial")
+        return replace(answer, remedies=()), (unread,)
+    reason = next(iter(answer.reasons), None)
+    remedies = find_remedies(reading, answer.target, (reason, answer.closed), is_over)
+    late = AnswerGap("remedies", GapCause.TOO_EXPENSIVE, "whether more would help")
+    return replace(answer, remedies=remedies), (late,) if is_over() else ()
 
 
 class RemedySearch:

@@ -27,6 +27,7 @@ from koord.answers.gaps import head_of
 from koord.answers.happenings import tell_episodes
 from koord.answers.queued_jobs import QueuedJobView, find_queued_job
 from koord.answers.reading import Reading, Target, TargetKind, TargetNotFoundError
+from koord.answers.remedy_search import verify
 from koord.answers.reports import Reported, ReportedReason
 from koord.answers.why import Explained, Explanation, GangAnswer, PodPlace, make_answer
 from koord.api import Compat
@@ -38,7 +39,8 @@ from koord.cli.history_view import make_happenings
 from koord.cli.job_state import COUNTED, JobState, find_of_pod
 from koord.cli.leases import read_leader
 from koord.cli.output import count_of, make_table, print_in
-from koord.cli.remedies_view import make_remedies, verify
+from koord.cli.queue_view import make_time_limit
+from koord.cli.remedies_view import make_remedies
 from koord.cli.topology_view import MOST_DOMAINS, make_network
 from koord.core.engine.cause import Cause
 from koord.core.engine.reasons import CauseCount
@@ -94,7 +96,7 @@ def ask(question: Question, shown: Shown) -> None:
         warn(warning)
     head = _head_of(reading, answer)
     if shown.verifies and reading is not None:
-        answer, gaps = verify(reading, answer)
+        answer, gaps = verify(reading, answer, make_time_limit())
         head = replace(head, gaps=(*head.gaps, *gaps))
     most = None if shown.all_nodes else BEST_NODES
     print_in(

@@ -23,7 +23,7 @@ from koord.plain_text import escape
 from koord.see.openapi import make_document
 from koord.see.page_files import ROOT, find_file
 from koord.see.paging import ExpiredPage, InvalidQuery, make_page, parse_query
-from koord.see.routes import ROUTES, Ask, NothingThere, Route, head_for
+from koord.see.routes import ROUTES, Ask, NothingThere, Route, head_for, wrap
 from koord.see.snapshots import Snapshot, Snapshots
 from koord.see.stream import EventStreams
 
@@ -229,7 +229,7 @@ class Server:
 def encode_answer(route: Route, snapshot: Snapshot, ask: Ask, value: Any, instance: str) -> bytes:
     """Return a value in its envelope, as JSON."""
     head = head_for(route, snapshot, ask, instance, time.time())
-    return json.dumps(head.wrap(value), ensure_ascii=False).encode()
+    return json.dumps(wrap(head, value), ensure_ascii=False).encode()
 
 
 async def _read_body(request: web.Request) -> Mapping[str, Any]:

@@ -73,7 +73,8 @@ def _describe(route: Route, schemas: "_Schemas") -> dict[str, Any]:
     }
     if route.body:
         fields = {
-            name: {"type": "string", "description": what} for name, what in route.body.items()
+            name: {"type": "string", **route.schemas.get(name, {}), "description": what}
+            for name, what in route.body.items()
         }
         required = [next(iter(fields))]
         schema = {"type": "object", "properties": fields, "required": required}

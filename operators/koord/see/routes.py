@@ -6,27 +6,35 @@ no HTTP: what is asked comes as values, and what is wrong with it is an exceptio
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from time import monotonic
 from typing import Any, Final
 
 from koord.answers.devices import view_devices
+from koord.answers.edits import MOST_EDITS, EditError
 from koord.answers.encoding import encode
-from koord.answers.envelope import AnswerHead
+from koord.answers.envelope import AnswerGap, AnswerHead
 from koord.answers.fragmentation import ModelFragmentation, view_fragmentation
 from koord.answers.gaps import head_of
+from koord.answers.gpu_map import GpuMap, view_map
 from koord.answers.health import HealthFinding, encode_finding, find_sick
+from koord.answers.outlook import limit_time
 from koord.answers.overview import Overview, view_overview
 from koord.answers.queue_view import QueueEntry
 from koord.answers.quota_view import QuotaView, encode_in_full, view_quota, view_quotas
-from koord.answers.reading import Target, TargetKind, TargetNotFoundError
+from koord.answers.reading import KindName, Target, TargetKind, TargetNotFoundError
+from koord.answers.remedies import Remedy, encode_remedies
+from koord.answers.remedy_search import verify
 from koord.answers.reservations import ReservationUsage, view_reservation
 from koord.answers.room import RoomQuestion, ShapeRoom, find_room
 from koord.answers.topology import TopologyCapacity, view_topology
-from koord.answers.usage_view import NodeUsage, view_nodes
+from koord.answers.usage_view import NodeUsage, view_nodes, view_pod
+from koord.answers.what_if import WhatIfAnswer, ask_what_if
 from koord.answers.why import Explanation, make_answer
 from koord.core.defrag.shapes import MOST_GPUS, MOST_PODS, parse_shape
 from koord.core.device.plugin import Devices
 from koord.core.engine.scoring import Scoring
 from koord.core.reservation.plugin import Reservations
+from koord.see.edit_forms import EditForms, split_subject
 from koord.see.paging import InvalidQuery, ListForm, Row
 from koord.see.snapshots import Snapshot
 
@@ -36,6 +44,12 @@ KINDS: Final = {
     "reservation": TargetKind.RESERVATION,
 }
 """Kinds in paths, of what the planner decides about."""
+
+
+_PLANS_NEED: Final = (KindName.NODES, KindName.PODS, KindName.POD_GROUPS, KindName.QUOTAS)
+"""What must be known as a whole before something is tried."""
+_TRIAL_SECONDS: Final = 1.0
+"""What trying may take, until it ends with what it has."""
 
 
 class NothingThere(LookupError):  # noqa: N818 - says what is wrong
@@ -51,11 +65,19 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
+class WithGaps:
+    """A value that is not all that was asked for."""
+
+    value: Any
+    gaps: tuple[AnswerGap, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Route:
     """A question. ``path`` is below the base path, its variable parts in braces.
 
-    ``compute`` returns the value, or the rows of a list with ``form``. It may raise
-    ``NothingThere`` and ``InvalidQuery``. ``value`` is the type of the value, or of one row.
+    ``compute`` returns the value, perhaps ``WithGaps``, or the rows of a list with ``form``. It may
+    raise ``NothingThere`` and ``InvalidQuery``. ``value`` is the type of the value, or of one row.
     """
 
     answer: str
@@ -66,6 +88,8 @@ class Route:
     form: ListForm | None = None
     body: Mapping[str, str] = field(default_factory=dict)
     """Fields of the body of a POST, and what they mean; a GET has none."""
+    schemas: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Of those fields that are no texts."""
 
     @property
     def method(self) -> str:
@@ -77,6 +101,13 @@ def head_for(route: Route, snapshot: Snapshot, ask: Ask, instance: str, now: flo
     head = head_of(route.answer, snapshot.reading, _target_of(snapshot, ask))
     lag = max(0, int(now - snapshot.at))
     return replace(head, at=snapshot.at, state=snapshot.number, instance=instance, lag=lag)
+
+
+def wrap(head: AnswerHead, value: Any) -> dict[str, Any]:
+    """Return a value in its envelope."""
+    if isinstance(value, WithGaps):
+        return replace(head, gaps=(*head.gaps, *value.gaps)).wrap(value.value)
+    return head.wrap(value)
 
 
 def _target_of(snapshot: Snapshot, ask: Ask) -> Target:
@@ -94,15 +125,25 @@ def _queue(snapshot: Snapshot, _: Ask) -> list[Row]:
     return [encode(entry) for entry in snapshot.waiting]
 
 
-def _explanation(snapshot: Snapshot, ask: Ask) -> Any:
+def _explain(snapshot: Snapshot, ask: Ask) -> Explanation:
     target = _target_of(snapshot, ask)
     if target is snapshot.target:
         raise NothingThere(f"{ask.parts['kind']!r} is none of {', '.join(KINDS)}")
     details = snapshot.reading.all_details.get((target.kind, target.title))
     try:
-        return encode(make_answer(replace(snapshot.reading, details=details), target, snapshot.at))
+        return make_answer(replace(snapshot.reading, details=details), target, snapshot.at)
     except TargetNotFoundError as error:
         raise NothingThere(str(error)) from None
+
+
+def _explanation(snapshot: Snapshot, ask: Ask) -> Any:
+    return encode(_explain(snapshot, ask))
+
+
+def _remedies(snapshot: Snapshot, ask: Ask) -> Any:
+    is_over = limit_time(_TRIAL_SECONDS, monotonic)
+    answer, gaps = verify(snapshot.reading, _explain(snapshot, ask), is_over)
+    return WithGaps(encode_remedies(answer.remedies or ()), gaps)
 
 
 def _quotas(snapshot: Snapshot, _: Ask) -> list[Row]:
@@ -127,6 +168,18 @@ def _health(snapshot: Snapshot, _: Ask) -> list[Row]:
 
 def _nodes(snapshot: Snapshot, _: Ask) -> list[Row]:
     return [encode(node) for node in view_nodes(snapshot.reading.state)]
+
+
+def _node(snapshot: Snapshot, ask: Ask) -> Any:
+    state, name = snapshot.reading.state, ask.parts["name"]
+    usage = next((each for each in view_nodes(state) if each.node.name == name), None)
+    if usage is None:
+        raise NothingThere(f"there is no node {name}")
+    return {**encode(usage), "pods": [encode(view_pod(state, pod)) for pod in usage.pods]}
+
+
+def _map(snapshot: Snapshot, _: Ask) -> Any:
+    return encode(view_map(snapshot.reading.state, snapshot.reading.sight))
 
 
 def _devices(snapshot: Snapshot, ask: Ask) -> Any:
@@ -176,6 +229,31 @@ _ROOM_BODY: Final = {
     "shape": "GPUs per pod, such as 8, or pods x GPUs, such as 4x8.",
     "namespace": "Of the pods, for the quota.",
     "quota": "Also say how many of the pods this quota lets start.",
+}
+
+
+def _what_if(snapshot: Snapshot, ask: Ask) -> Any:
+    reading, written = snapshot.reading, ask.body.get("edits")
+    unknown = [kind for kind in _PLANS_NEED if reading.extent_of(kind) is not None]
+    if unknown:
+        raise NothingThere(f"what would change is not known: you may not list all {unknown[0]}")
+    if ask.body.keys() - _WHAT_IF_BODY.keys() or not isinstance(written, list) or not written:
+        raise InvalidQuery("edits: give a list of them, such as {drain: {nodes: [n1]}}")
+    if len(written) > MOST_EDITS:
+        raise InvalidQuery(f"edits: these are {len(written)}, more than {MOST_EDITS}")
+    forms = EditForms(reading.state, split_subject)
+    try:
+        edits = [edit for document in written for edit in forms.read(document)]
+        answer = ask_what_if(reading, edits, limit_time(_TRIAL_SECONDS, monotonic))
+    except EditError as error:
+        raise InvalidQuery(f"edits: {error}") from None
+    return WithGaps(encode(answer), answer.gaps)
+
+
+_WHAT_IF_BODY: Final = {
+    "edits": "What would be changed, in order; each is one key with its settings, as in "
+    "koord what-if: cordon, uncordon, drain and removeNodes with nodes; addNodes with like and "
+    "count; delete with ref; patch with ref and merge.",
 }
 
 
@@ -233,6 +311,13 @@ ROUTES: Final = (
         _explanation,
         Explanation,
     ),
+    Route(
+        "Remedies",
+        "namespaces/{namespace}/remedies/{kind}/{name}",
+        "What would help it, each tried on a copy.",
+        _remedies,
+        Remedy,
+    ),
     Route("Quotas", "quotas", "All quotas, and what they use.", _quotas, QuotaView, _BY_NAME),
     Route("Quota", "quotas/{name}", "A quota, who uses it and what waits.", _quota, QuotaView),
     Route(
@@ -244,6 +329,8 @@ ROUTES: Final = (
     ),
     Route("Health", "health", "What is not well.", _health, HealthFinding, _FINDINGS),
     Route("Nodes", "nodes", "Nodes, what is used there, by whom.", _nodes, NodeUsage, _NODES),
+    Route("Node", "nodes/{name}", "A node, and the pods on it.", _node, dict),
+    Route("Map", "map", "Every GPU by node, and who has it.", _map, GpuMap),
     Route("Devices", "nodes/{name}/devices", "The devices of a node.", _devices, dict),
     Route(
         "Reservations",
@@ -267,5 +354,14 @@ ROUTES: Final = (
         _room,
         ShapeRoom,
         body=_ROOM_BODY,
+    ),
+    Route(
+        "WhatIf",
+        "whatifs",
+        "What edits of the cluster would change; nothing is written.",
+        _what_if,
+        WhatIfAnswer,
+        body=_WHAT_IF_BODY,
+        schemas={"edits": {"type": "array", "items": {"type": "object"}, "maxItems": MOST_EDITS}},
     ),
 )

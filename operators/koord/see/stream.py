@@ -28,7 +28,7 @@ from koord.see.paging import (
     parse_query,
     select,
 )
-from koord.see.routes import ROUTES, Ask, NothingThere, Route, head_for
+from koord.see.routes import ROUTES, Ask, NothingThere, Route, WithGaps, head_for, wrap
 from koord.see.snapshots import Snapshot, Snapshots
 
 MOST_STREAMS: Final = 100
@@ -64,14 +64,15 @@ class Topic:
             self.sent = {form.key(row): row for row in select(value, query, form)}
             value = make_page(value, query, form, instance)
         else:
-            self.sent = {"": value}
-        return head_for(self.route, snapshot, self.ask, instance, time.time()).wrap(value)
+            self.sent = {"": value.value if isinstance(value, WithGaps) else value}
+        return wrap(head_for(self.route, snapshot, self.ask, instance, time.time()), value)
 
     def changes(self, snapshot: Snapshot) -> dict[str, Any] | None:
         """Return what differs from what was sent; None if nothing does."""
         value = self.route.compute(snapshot, self.ask)
         form, query, before = self.route.form, self.query, self.sent
         if form is None or query is None:
+            value = value.value if isinstance(value, WithGaps) else value
             self.sent = {"": value}
             return None if before == self.sent else {"value": value}
         chosen = select(value, query, form)

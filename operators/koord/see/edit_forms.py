@@ -1,0 +1,146 @@
+"""Reads edits that are to be tried, as documents have them: ``{"drain": {"nodes": ["n1"]}}``.
+
+Names are looked up in the state. Jobs that do not exist yet are for others to read: what an API
+server would make of a manifest is not known here.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from koord.answers.edits import (
+    AddNodes,
+    Cordon,
+    Delete,
+    Drain,
+    Edit,
+    EditError,
+    RemoveNodes,
+    SetMinMember,
+    SetPriority,
+    SetQuota,
+)
+from koord.api.quantity import InvalidQuantityError
+from koord.api.untyped import to_list, to_map
+from koord.core.engine.state import ClusterState
+from koord.core.model.text import suggest
+from koord.core.quota.model import QuotaSpec
+from koord.kube.translate.amounts import parse_amount
+
+FindSubject = Callable[[str], tuple[str, str, str]]
+"""Reads ``KIND/NAMESPACE/NAME``: the kind in full and lower case, namespace and name."""
+Form = Callable[[Mapping[str, Any]], Iterator[Edit]]
+"""Makes edits of the settings of one."""
+
+
+class EditForms:
+    """Makes edits of documents; ``more`` are forms beside those that are known here."""
+
+    def __init__(
+        self, state: ClusterState, find: FindSubject, more: Mapping[str, Form] | None = None
+    ) -> None:
+        self._state = state
+        self._find = find
+        self._forms: Mapping[str, Form] = {
+            **(more or {}),
+            "delete": lambda edit: self.delete(str(edit.get("ref", ""))),
+            "patch": self._read_patch,
+            "cordon": lambda edit: iter((Cordon(self._read_nodes(edit)),)),
+            "uncordon": lambda edit: iter((Cordon(self._read_nodes(edit), is_on=False),)),
+            "drain": lambda edit: iter((Drain(self._read_nodes(edit)),)),
+            "removeNodes": lambda edit: iter((RemoveNodes(self._read_nodes(edit)),)),
+            "addNodes": _read_add_nodes,
+        }
+
+    def read(self, edit: Any) -> Iterator[Edit]:
+        """Return what one document of an edit means; may raise ``EditError``."""
+        if not isinstance(edit, dict) or len(edit) != 1:
+            raise EditError("each edit is one key with its settings, such as drain: {nodes: [n1]}")
+        ((name, settings),) = edit.items()
+        if name not in self._forms:
+            raise EditError(f"there is no edit {name}{suggest(str(name), sorted(self._forms))}")
+        return self._forms[name](to_map(settings))
+
+    def delete(self, ref: str) -> Iterator[Edit]:
+        return iter([Delete(name) for name in self._find_units(ref)])
+
+    def _read_nodes(self, edit: Mapping[str, Any]) -> tuple[str, ...]:
+        """Return the nodes that are named, or that have all labels of a selector."""
+        named = tuple(map(str, to_list(edit.get("nodes"))))
+        selector = {str(key): str(value) for key, value in to_map(edit.get("selector")).items()}
+        if not named and not selector:
+            raise EditError("name nodes, or give a selector of labels")
+        chosen = (
+            name
+            for name, row in self._state.table.live_rows()
+            if selector and selector.items() <= self._state.table.node_at(row).labels.items()
+        )
+        return tuple(dict.fromkeys((*named, *sorted(chosen))))
+
+    def _find_units(self, ref: str) -> list[str]:
+        """Return the gangs and pods that a reference means."""
+        kind, namespace, name = self._find(ref)
+        if kind in {"pod", "podgroup"}:
+            return [f"{namespace}/{name}"]
+        owned = [
+            pod.key if pod.gang is None else pod.gang.key
+            for pod in self._state.pods.values()
+            if pod.namespace == namespace
+            and any(own.kind.lower() == kind and own.name == name for own in pod.owners)
+        ]
+        if not owned:
+            raise EditError(f"no pod belongs to {kind} {namespace}/{name}")
+        return sorted(set(owned))
+
+    def _read_patch(self, edit: Mapping[str, Any]) -> Iterator[Edit]:
+        ref, merge = str(edit.get("ref", "")), to_map(edit.get("merge"))
+        spec = to_map(merge.get("spec"))
+        kind, _, name = self._find(ref)
+        patchable = {"min", "max"} if kind == "quota" else {"minMember", "priority"}
+        if set(merge) - {"spec"} or not spec or set(spec) - patchable:
+            paths = ", ".join(f"spec.{key}" for key in sorted(patchable))
+            raise EditError(f"of {ref} this can be patched here: {paths}")
+        if kind == "quota":
+            yield SetQuota(self._patch_quota(name, spec))
+            return
+        for unit in self._find_units(ref):
+            if "minMember" in spec:
+                yield SetMinMember(unit, _to_int(spec["minMember"]))
+            if "priority" in spec:
+                yield SetPriority(unit, _to_int(spec["priority"]))
+
+    def _patch_quota(self, name: str, spec: Mapping[str, Any]) -> QuotaSpec:
+        catalog = self._state.quotas.catalog
+        written = catalog.written_as(name)
+        if written is None:
+            names = {quota.name for quota in catalog.written.values()}
+            raise EditError(f"there is no quota {name}{suggest(name, names)}")
+        least, most = (_read_amounts(spec.get(part)) for part in ("min", "max"))
+        return replace(written, min={**written.min, **least}, max={**written.max, **most})
+
+
+def split_subject(ref: str) -> tuple[str, str, str]:
+    """Read ``podgroup/NAMESPACE/NAME`` and ``quota/NAME``, all in full."""
+    kind, _, rest = ref.partition("/")
+    namespace, _, name = rest.rpartition("/")
+    if not kind or not name:
+        raise EditError(f"{ref!r} is no KIND/NAMESPACE/NAME")
+    return kind.lower(), namespace, name
+
+
+def _read_add_nodes(edit: Mapping[str, Any]) -> Iterator[Edit]:
+    labels = {str(key): str(value) for key, value in to_map(edit.get("labels")).items()}
+    yield AddNodes(str(edit.get("like", "")), _to_int(edit.get("count", 1)), labels)
+
+
+def _read_amounts(written: Any) -> dict[str, int]:
+    try:
+        return {str(key): parse_amount(str(key), str(of)) for key, of in to_map(written).items()}
+    except InvalidQuantityError as error:
+        raise EditError(str(error)) from error
+
+
+def _to_int(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise EditError(f"{value!r} is no whole number")
+    return value
