@@ -96,6 +96,7 @@ export interface Remedy {
   id: string;
   kind: string;
   by: string;
+  change: Record<string, unknown>;
   then: string;
   affects: (string | null)[];
 }
@@ -108,7 +109,7 @@ export interface Explanation {
   since: string | null;
   reason: { code: string; class: string; message: string } | null;
   reported: { reason: string; message: string; since: string } | null;
-  place: { node: string; bound: boolean } | null;
+  place: { node: string } | null;
   gang: { members: Record<string, number>; nodes: string[]; group: GangCount[] } | null;
   offers: { pods: number; requests: Amounts; fit: number; nodes: NodeOffer[] }[] | null;
   advice: string[];
@@ -127,7 +128,12 @@ export interface GangCount {
   minMember: number;
 }
 
-export type Episode = Record<string, unknown>;
+export interface Episode {
+  time: string;
+  what: string;
+  why: string;
+  by: string | null;
+}
 
 export interface Quota {
   name: string;
@@ -212,4 +218,108 @@ export interface Finding {
   since: string | null;
   gpusOut: number;
   units: (string | null)[];
+}
+
+export interface NodeInFull extends NodeRow {
+  pods: PodOnNode[];
+}
+
+export interface PodOnNode {
+  pod: string;
+  podGroup: string | null;
+  quota: string | null;
+  gpus: number;
+  requests: Amounts;
+  phase: string;
+  isTerminating: boolean;
+}
+
+export interface Devices {
+  devices: DeviceReport[];
+}
+
+export interface DeviceReport {
+  node: string;
+  problems: { field: string; message: string }[];
+  records: { state: string; message: string };
+  devices: Device[];
+}
+
+export interface Device {
+  type: string;
+  minor: number;
+  health: boolean;
+  free: Amounts;
+  pods: string[];
+}
+
+export interface GpuMap {
+  topologies: { name: string; layers: string[] }[];
+  letters: string;
+  tenants: string[];
+  quotas: string[];
+  nodes: MapNode[];
+}
+
+export interface MapNode {
+  node: string;
+  state: string;
+  model: string;
+  gpus: number;
+  free: number;
+  domains: string[];
+  tenants: string;
+  quotas: string;
+}
+
+export interface Fragmentation {
+  models: ModelFragmentation[];
+}
+
+export interface ModelFragmentation {
+  model: string;
+  nodes: number;
+  total: number;
+  used: number;
+  held: number;
+  free: number;
+  stranded: Record<string, number>;
+  broken: number;
+  down: number;
+  sizes: { size: number; placeable: number; ideal: number; lost: number }[];
+}
+
+export interface Room {
+  shape: string;
+  fits: boolean;
+  fit: number;
+  inQuota: number | null;
+  place: { node: string; pods: number }[];
+  reason: { code: string; class: string; message: string } | null;
+  largestGang: { layer: string; pods: number }[];
+  domains: { topology: string; layer: string; domain: string; spare: number }[];
+  afterNodes: { like: string; count: number }[];
+}
+
+export interface Remedies {
+  items: Remedy[];
+}
+
+export interface UnitOutcome {
+  standing: string | null;
+  reason: string | null;
+  message: string | null;
+}
+
+export interface UnitRef {
+  kind: string;
+  namespace: string;
+  name: string;
+}
+
+export interface WhatIf {
+  units: { ref: UnitRef; before: UnitOutcome; after: UnitOutcome }[];
+  shares: { quota: string; resource: string; before: string; after: string }[];
+  evicted: { ref: string; pods: number; by: UnitRef }[];
+  order: UnitRef[];
 }

@@ -11,6 +11,10 @@ import { JobView } from "./views/job";
 import { QuotasView } from "./views/quotas";
 import { ReservationsView } from "./views/reservations";
 import { HealthView } from "./views/health";
+import { MapView } from "./views/map";
+import { NodeView } from "./views/node";
+import { WhatIfView } from "./views/whatif";
+import { theme, THEMES } from "./theme";
 
 interface View {
   name: string;
@@ -24,13 +28,22 @@ const VIEWS: View[] = [
   { name: "", title: "Overview", show: OverviewView, key: "o" },
   { name: "queue", title: "Queue", show: QueueView, key: "q" },
   { name: "quotas", title: "Quotas", show: QuotasView, key: "u" },
+  { name: "map", title: "Map", show: MapView, key: "m" },
   { name: "reservations", title: "Reservations", show: ReservationsView, key: "r" },
+  { name: "whatif", title: "What if", show: WhatIfView, key: "w" },
   { name: "health", title: "Sick", show: HealthView, key: "s" },
+  { name: "node", title: "Node", show: NodeView },
   { name: "unit", title: "Unit", show: JobView },
 ];
 
 function NotThere() {
   return <p class="missing">There is no such view. <Link href={to("")}>Overview</Link></p>;
+}
+
+/** `/u/NAMESPACE/NAME` is short for a PodGroup, for links in events and alerts. */
+function expand(): void {
+  const [short, namespace, name] = place.value.path.split("/").filter(Boolean);
+  if (short === "u" && namespace && name) go(to("unit", namespace, "podgroup", name), true);
 }
 
 function find(path: string): { view: View; parts: string[] } {
@@ -105,19 +118,12 @@ function Liveness() {
   );
 }
 
-const THEMES = ["system", "light", "dark"];
-
 function Theme() {
-  const [theme, setTheme] = useState(window.localStorage.getItem("theme") ?? "system");
-  useEffect(() => {
-    document.documentElement.dataset["theme"] = theme;
-    window.localStorage.setItem("theme", theme);
-  }, [theme]);
   return (
     <label class="theme">
       <span class="unseen">Colours</span>
-      <select value={theme} onChange={(event) => setTheme(event.currentTarget.value)}>
-        {THEMES.map((name) => <option key={name}>{name}</option>)}
+      <select value={theme.value} onChange={(event) => { theme.value = event.currentTarget.value; }}>
+        {THEMES.map((name) => <option key={name} value={name}>{name}</option>)}
       </select>
     </label>
   );
@@ -152,6 +158,7 @@ async function start(): Promise<void> {
     await unlock(key);
   }
   if (window.location.pathname === ROOT) go(to(""), true);
+  expand();
   listen(VIEWS);
   const root = document.getElementById("page");
   if (root) {

@@ -249,9 +249,10 @@ function Filler(props: { columns: number; rows: number }) {
   );
 }
 
-/** A field whose value is a parameter of the view. */
+/** A field whose value is a parameter of the view; `isChoice`: one of the options, always. */
 export function Filter(props: {
-  label: string; value: string; options?: string[]; isSearch?: boolean; onChange: (value: string) => void;
+  label: string; value: string; options?: string[]; isSearch?: boolean; isChoice?: boolean;
+  onChange: (value: string) => void;
 }) {
   const change = (event: TargetedEvent<HTMLInputElement | HTMLSelectElement>) => {
     props.onChange(event.currentTarget.value.trim());
@@ -259,15 +260,18 @@ export function Filter(props: {
   return (
     <label class="filter">
       <span>{props.label}</span>
-      {props.options
-        ? (
-          <select value={props.value} onChange={change}>
-            <option value="">all</option>
-            {props.options.map((option) => <option key={option}>{option}</option>)}
-          </select>
-        )
-        : <input value={props.value} onChange={change} id={props.isSearch ? "search" : undefined}
-          type={props.isSearch ? "search" : "text"} maxLength={64} spellcheck={false} />}
+      {props.options && (
+        <select value={props.value} onChange={change}>
+          {!props.isChoice && <option value="">all</option>}
+          {props.options.map((option) => <option key={option} value={option}>{option}</option>)}
+        </select>
+      )}
+      {!props.options && props.isSearch && (
+        <input type="search" id="search" value={props.value} onChange={change} maxLength={64} spellcheck={false} />
+      )}
+      {!props.options && !props.isSearch && (
+        <input type="text" value={props.value} onChange={change} maxLength={253} spellcheck={false} />
+      )}
     </label>
   );
 }

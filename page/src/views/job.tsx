@@ -1,37 +1,55 @@
-// One unit: why it waits, what would help, and what happened to it.
-import type { Explanation } from "../answers";
-import { BASE, useFollowed } from "../live";
+// One unit: why it waits, what would help, what happened to it, and where its pods could go.
+import { useEffect, useState } from "preact/hooks";
+import type { Explanation, Remedies, Remedy } from "../answers";
+import { editsOf, writeEdits } from "../edits";
+import { asOf, BASE, get, useFollowed } from "../live";
 import { ClassBadge, Count, Gaps, Link, Missing, Same, Since } from "../parts";
-import { to } from "../route";
+import { to, toList, toUnit } from "../route";
+import { tellAmounts } from "./quotas";
 
 export function JobView(props: { parts: string[] }) {
   const [namespace = "", kind = "", name = ""] = props.parts;
-  const path = `namespaces/${encodeURIComponent(namespace)}/explanations/${kind}/${encodeURIComponent(name)}`;
+  const end = `${encodeURIComponent(kind)}/${encodeURIComponent(name)}`;
+  const path = `namespaces/${encodeURIComponent(namespace)}/explanations/${end}`;
   const { head, value, missing } = useFollowed<Explanation>({
     topic: "explanation", path, inPath: { namespace, kind, name },
   });
   if (!value) return <Missing message={missing} />;
+  const owner = value.owner;
   return (
     <>
       <Gaps gaps={head?.gaps} />
+      {missing && <Missing message={`It is as it was last: ${missing}`} />}
       <p class="lead">
         <span class="badge">{value.standing}</span>
-        {value.dominant && <> <ClassBadge name={value.dominant.class} /></>}
-        {value.since && <> since <Since at={value.since} /></>}
+        {value.dominant && <ClassBadge name={value.dominant.class} />}
+        {value.since && <span>since <Since at={value.since} /></span>}
+        {owner && <span>of {owner.kind} {owner.name}</span>}
+        {value.place && <span>on <Link href={to("node", value.place.node)}>{value.place.node}</Link></span>}
+        <Link href={toList("queue", { ns: namespace })}>what waits in {namespace}</Link>
       </p>
       <Why value={value} />
-      <Help value={value} />
+      <Help value={value} remedies={`namespaces/${encodeURIComponent(namespace)}/remedies/${end}`} unit={`${kind}/${namespace}/${name}`} />
+      <Story value={value} />
+      <Members value={value} />
+      <Offers value={value} />
       <Same command={`koord explain ${kind} ${name} -n ${namespace}`} url={`${BASE}/${path}`} />
     </>
   );
 }
 
 function Why({ value }: { value: Explanation }) {
+  const sentence = value.dominant?.sentence ?? "";
+  const message = value.reason?.message ?? "";
   return (
     <section aria-labelledby="why">
       <h2 id="why" tabIndex={-1}>Why</h2>
-      <p class="sentence">{value.dominant?.sentence ?? "There is nothing that it waits for."}</p>
-      {value.reason && value.reason.message !== value.dominant?.sentence && <p>{value.reason.message}</p>}
+      <p class="sentence">{sentence || "There is nothing that it waits for."}</p>
+      {message && message !== sentence && <p>{message}</p>}
+      {value.reported && value.reported.message && value.reported.message !== message && (
+        <p class="reported">The operators reported <Since at={value.reported.since} /> ago: {value.reported.message}</p>
+      )}
+      {[...value.warnings, ...value.notes].map((text) => <p key={text} class="reported">{text}</p>)}
       {value.nodes.length > 0 && (
         <table class="small">
           <caption>Nodes that cannot take it</caption>
@@ -41,7 +59,7 @@ function Why({ value }: { value: Explanation }) {
               <tr key={cause.cause}>
                 <td class="number"><Count of={cause.nodes} /></td>
                 <td>{cause.cause}</td>
-                <td>{cause.examples.map((node) => node && <span key={node}><Link href={to("node", node)}>{node}</Link> </span>)}</td>
+                <td>{cause.examples.map((node, at) => node && <span key={node}>{at > 0 && ", "}<Link href={to("node", node)}>{node}</Link></span>)}</td>
               </tr>
             ))}
           </tbody>
@@ -51,16 +69,126 @@ function Why({ value }: { value: Explanation }) {
   );
 }
 
-function Help({ value }: { value: Explanation }) {
-  const remedies = value.remedies?.items ?? [];
-  if (!remedies.length && !value.advice.length) return null;
+const ACTORS: Record<string, string> = {
+  Owner: "you can", QuotaAdmin: "who manages quotas can", ClusterAdmin: "administrators can", Time: "happens by itself",
+};
+
+/** What would help: what is advised, and on demand what was tried on a copy and is enough. */
+function Help(props: { value: Explanation; remedies: string; unit: string }) {
+  const { value } = props;
+  const [tried, setTried] = useState<Remedy[] | null>(null);
+  const [problem, setProblem] = useState("");
+  const state = asOf.value?.state ?? 0;
+  useEffect(() => {
+    let isLate = false;
+    if (value.standing !== "Waiting") {
+      setTried(null);
+      return undefined;
+    }
+    get<Remedies>(props.remedies).then(
+      (answer) => {
+        if (isLate) return;
+        setTried(answer.value.items);
+        setProblem(answer.gaps.filter((gap) => gap.missing === "remedies").map((gap) => gap.then).join("; "));
+      },
+      () => { if (!isLate) setTried(null); },
+    );
+    return () => { isLate = true; };
+  }, [props.remedies, value.standing, state]);
+  if (!tried?.length && !value.advice.length) return null;
   return (
     <section aria-labelledby="help">
       <h2 id="help">What would help</h2>
       <ul class="plain">
-        {remedies.map((remedy) => <li key={remedy.id}><span class="tried" title="Tried on a copy">✓</span> {remedy.then} <span class="badge">{remedy.by}</span></li>)}
+        {tried?.map((remedy) => {
+          const edits = editsOf(remedy.kind, remedy.change, props.unit);
+          return (
+            <li key={remedy.id} class="line">
+              <span><span class="tried" title="Tried on a copy: then it starts">✓ tried</span> {remedy.then}</span>
+              <span class="badge">{ACTORS[remedy.by] ?? remedy.by}</span>
+              {edits && <Link href={toList("whatif", { edits: writeEdits(edits) })}>what else would change</Link>}
+            </li>
+          );
+        })}
         {value.advice.map((text) => <li key={text}>{text}</li>)}
       </ul>
+      {problem && <p class="empty">{problem}.</p>}
+    </section>
+  );
+}
+
+function Story({ value }: { value: Explanation }) {
+  if (!value.history.length) return null;
+  return (
+    <section aria-labelledby="story">
+      <h2 id="story">What happened</h2>
+      <ol class="plain">
+        {value.history.map((episode) => (
+          <li key={`${episode.time}${episode.what}`}>
+            <Since at={episode.time} /> ago: <strong>{episode.what}</strong> {episode.why}
+            {episode.by && <span class="none"> by {episode.by}</span>}
+          </li>
+        ))}
+      </ol>
+    </section>
+  );
+}
+
+function Members({ value }: { value: Explanation }) {
+  if (!value.gang) return null;
+  const counts = Object.entries(value.gang.members).filter(([name, count]) => count > 0 && name !== "total");
+  return (
+    <section aria-labelledby="members">
+      <h2 id="members">Members</h2>
+      <ul class="legend">
+        {counts.map(([name, count]) => <li key={name}><strong><Count of={count} /></strong> {name}</li>)}
+      </ul>
+      {value.gang.group.length > 0 && (
+        <table class="small">
+          <thead><tr><th scope="col">Gang</th><th scope="col" class="number">Present</th><th scope="col" class="number">Needed</th></tr></thead>
+          <tbody>
+            {value.gang.group.map((each) => (
+              <tr key={each.gang}><td>{each.gang ? <Link href={toUnit("podgroup", each.gang)}>{each.gang}</Link> : "–"}</td><td class="number">{each.present}</td><td class="number">{each.minMember}</td></tr>
+            ))}
+          </tbody>
+        </table>
+      )}
+      {value.gang.nodes.length > 0 && (
+        <p>On {value.gang.nodes.slice(0, MOST_NAMED).map((node, at) => <span key={node}>{at > 0 && ", "}<Link href={to("node", node)}>{node}</Link></span>)}
+          {value.gang.nodes.length > MOST_NAMED && ` and ${value.gang.nodes.length - MOST_NAMED} more`}.</p>
+      )}
+    </section>
+  );
+}
+
+const MOST_NAMED = 16;
+const MOST_NODES = 20;
+
+function Offers({ value }: { value: Explanation }) {
+  const offers = value.offers ?? [];
+  if (!offers.length) return null;
+  return (
+    <section aria-labelledby="offers">
+      <h2 id="offers">Nodes</h2>
+      {offers.map((offer, at) => {
+        const shown = [...offer.nodes].sort((a, b) => b.pods - a.pods);
+        return (
+          <table key={at} class="small">
+            <caption>{offer.pods} {offer.pods === 1 ? "pod" : "pods"} with {tellAmounts(offer.requests)}: {offer.fit} fit now</caption>
+            <thead><tr><th scope="col">Node</th><th scope="col" class="number">Room for</th><th scope="col">What keeps others away</th></tr></thead>
+            <tbody>
+              {shown.slice(0, MOST_NODES).map((node) => (
+                <tr key={node.node}>
+                  <td><Link href={to("node", node.node)}>{node.node}</Link></td>
+                  <td class="number">{node.pods}</td>
+                  <td>{[node.refusal, node.detail, ...node.short.map((short) => `${short.resource}: ${short.asked} asked, ${short.free} free`)].filter(Boolean).join(", ") || "–"}</td>
+                </tr>
+              ))}
+            </tbody>
+            {shown.length > MOST_NODES && <tfoot><tr><td colSpan={3} class="none">and {shown.length - MOST_NODES} more nodes</td></tr></tfoot>}
+          </table>
+        );
+      })}
     </section>
   );
 }

@@ -15,7 +15,7 @@ export function QuotasView(props: { parts: string[] }) {
 
 function AllQuotas() {
   const { head, value, missing, rows } = useFollowed<Page<Quota>, Quota>({
-    topic: "quotas", path: "quotas", params: { limit: "1000" }, keyOf,
+    topic: "quotas", path: "quotas", keyOf,
   });
   const quotas = [...rows.values()] as Quota[];
   const resources = useMemo(() => findResources(quotas), [rows]);
@@ -30,7 +30,7 @@ function AllQuotas() {
       {quotas.length > 0 && (
         <>
           <div class="filters">
-            <Filter label="Resource" value={resource} options={resources} onChange={(text) => setParams({ resource: text })} />
+            <Filter label="Resource" value={resource} options={resources} isChoice onChange={(text) => setParams({ resource: text })} />
           </div>
           <ul class="legend">
             <li><span class="key used" /> used</li>
@@ -62,7 +62,7 @@ function AllQuotas() {
           </div>
         </>
       )}
-      <Same command="koord quota" url={`${BASE}/quotas`} />
+      <Same command="koord quota tree" url={`${BASE}/quotas`} />
     </>
   );
 }

@@ -6,7 +6,7 @@ import { place, setParams, to, toUnit } from "../route";
 import { tellAmounts } from "./quotas";
 
 const COLUMNS: Column<Reservation>[] = [
-  { name: "Name", cell: (row) => <Link href={to("unit", "default", "reservation", row.name)}>{row.name}</Link> },
+  { name: "Name", cell: (row) => row.name },
   { name: "Phase", cell: (row) => row.phase },
   { name: "Node", cell: (row) => (row.node ? <Link href={to("node", row.node)}>{row.node}</Link> : "–") },
   { name: "Reserved", cell: (row) => tellAmounts(row.reserved) },
@@ -33,7 +33,7 @@ export function ReservationsView() {
         ? <Table label="Reservations" columns={COLUMNS} order={order} rows={rows as Map<string, Reservation>} total={total}
           empty="There are no reservations." onMore={() => void loadMore(question as unknown as Question)} />
         : <Missing message={missing} />}
-      <Same command="koord reservations" url={`${BASE}/reservations`} />
+      <Same command="koord reservation list" url={`${BASE}/reservations`} />
     </>
   );
 }
