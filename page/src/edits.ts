@@ -65,8 +65,10 @@ export function editsOf(kind: string, change: Record<string, unknown>, unit: str
     case "LowerMinMember": return [{ name: "minMember", words: [unit, text("to")] }];
     case "RaiseMax":
     case "RaiseMin":
-      if (!change["quota"]) return null;
-      return [{ name: kind === "RaiseMax" ? "max" : "min", words: [text("quota"), text("resource"), text("to")] }];
+      return [{
+        name: kind === "RaiseMax" ? "max" : "min",
+        words: [text("quota"), text("path").replace(/^\/spec\/(min|max)\//, ""), text("to")],
+      }];
     default: return null;
   }
 }

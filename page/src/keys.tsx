@@ -1,7 +1,7 @@
 // The keyboard: one key each for what is done often.
 import { signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
-import { go, to } from "./route";
+import { go, goBack, to } from "./route";
 
 export const isHelpOpen = signal(false);
 
@@ -39,7 +39,7 @@ function press(key: string, views: ViewKey[]): boolean {
     case "?": isHelpOpen.value = !isHelpOpen.value; return true;
     case "Escape":
       if (isHelpOpen.value) isHelpOpen.value = false;
-      else window.history.back();
+      else goBack();
       return true;
     case "j": return step(1);
     case "k": return step(-1);

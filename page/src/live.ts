@@ -92,6 +92,8 @@ interface Subject {
   readers: number;
   more: string;
   isLoading: boolean;
+  /** What is asked for is refused, so it cannot be followed. */
+  isRefused: boolean;
 }
 
 const subjects = new Map<string, Subject>();
@@ -110,7 +112,8 @@ export interface Question<R = never> {
 
 function topicOf(question: Question<never>): string {
   const parts = Object.entries({ ...question.inPath, ...question.params }).filter(([, v]) => v);
-  const inner = parts.map(([name, value]) => `${name}=${value}`).join(",");
+  // A comma begins the next parameter of a topic; no name of Kubernetes has one.
+  const inner = parts.map(([name, value]) => `${name}=${value.replaceAll(",", "")}`).join(",");
   return inner ? `${question.topic}(${inner})` : question.topic;
 }
 
@@ -129,7 +132,8 @@ export function useFollowed<T, R = never>(question: Question<R>): Followed<T> {
     if (known) return known;
     const made: Subject = {
       topic, path: pathOf(plain), keyOf: (question.keyOf as KeyOf | undefined) ?? null,
-      signal: signal<Followed<unknown>>(NOTHING), readers: 0, more: "", isLoading: false,
+      signal: signal<Followed<unknown>>(NOTHING), readers: 0, more: "",
+      isLoading: false, isRefused: false,
     };
     return made;
   }, [topic]);
@@ -182,14 +186,18 @@ function reopen(): void {
 function open(): void {
   source?.close();
   source = null;
-  if (!subjects.size || standing.value === "locked") return;
-  const query = [...subjects.values()].map((subject) => {
+  const followed = [...subjects.values()].filter((subject) => !subject.isRefused);
+  if (!followed.length || standing.value === "locked") return;
+  const query = followed.map((subject) => {
     const topic = subject.keyOf ? withLimit(subject.topic) : subject.topic;
     return `topic=${encodeURIComponent(topic)}`;
   });
   const opened = new EventSource(`${BASE}/stream?${query.join("&")}`);
   source = opened;
-  opened.onopen = hear;
+  opened.onopen = () => {
+    hear();
+    problem.value = "";
+  };
   opened.onerror = () => {
     if (opened.readyState === EventSource.CLOSED) void findOut();
   };
@@ -208,34 +216,46 @@ function withLimit(topic: string): string {
   return topic.endsWith(")") ? `${topic.slice(0, -1)},${limit})` : `${topic}(${limit})`;
 }
 
-/** The stream was refused, and a browser does not say why: ask for one answer, which does. */
+/** The stream was refused, and a browser does not say why: ask for each answer, which does. */
 async function findOut(): Promise<void> {
-  try {
-    await get("overview");
-    window.setTimeout(reopen, 2000);
-  } catch (error) {
-    if (error instanceof Refusal && error.status === 401) return;
-    problem.value = error instanceof Refusal ? error.message : "the server does not answer";
-    window.setTimeout(() => void findOut(), 3000);
+  for (const subject of subjects.values()) {
+    try {
+      await get(subject.path);
+    } catch (error) {
+      if (error instanceof Refusal && error.status === 401) return;
+      if (error instanceof Refusal && error.status === 400) {
+        subject.isRefused = true;
+        subject.signal.value = { ...NOTHING, missing: error.message };
+        continue;
+      }
+      if (error instanceof Refusal && error.status === 404) continue;
+      problem.value = error instanceof Refusal ? error.message : "the server does not answer";
+      break;
+    }
   }
+  window.clearTimeout(pending);
+  pending = window.setTimeout(open, problem.value ? 3000 : 1000);
 }
 
 function hear(): void {
   heardAt.value = Date.now();
-  problem.value = "";
   standing.value = "live";
 }
 
 interface Sign {
   at: string;
-  lagSeconds: number;
+  lagSeconds: number | null;
   problem: string;
 }
 
 function sign(told: Sign): void {
-  clockAhead.value = Date.now() - Date.parse(told.at);
+  const now = Date.parse(told.at);
+  clockAhead.value = Date.now() - now;
   problem.value = told.problem;
-  if (asOf.value) asOf.value = { ...asOf.value, lagSeconds: told.lagSeconds };
+  if (asOf.value && told.lagSeconds !== null) {
+    const at = new Date(now - told.lagSeconds * 1000).toISOString();
+    asOf.value = { ...asOf.value, at, lagSeconds: told.lagSeconds };
+  }
 }
 
 interface Told {
@@ -249,6 +269,10 @@ interface Told {
 
 function take(kind: "hello" | "rows" | "value" | "gap", told: Told & Partial<Envelope<unknown>>): void {
   hear();
+  if (told.asOf) {
+    asOf.value = told.asOf;
+    clockAhead.value = Date.now() - Date.parse(told.asOf.at) - told.asOf.lagSeconds * 1000;
+  }
   const subject = [...subjects.values()].find(
     (each) => told.topic === (each.keyOf ? withLimit(each.topic) : each.topic),
   );
@@ -260,8 +284,6 @@ function take(kind: "hello" | "rows" | "value" | "gap", told: Told & Partial<Env
   }
   if (kind === "hello") {
     const head = told as Envelope<unknown>;
-    asOf.value = head.asOf;
-    clockAhead.value = Date.now() - Date.parse(head.asOf.at) - head.asOf.lagSeconds * 1000;
     if (subject.keyOf) takePage(subject, head as Envelope<Page<unknown>>);
     else subject.signal.value = { ...NOTHING, head, value: head.value };
     return;
@@ -274,7 +296,6 @@ function take(kind: "hello" | "rows" | "value" | "gap", told: Told & Partial<Env
   for (const key of told.gone ?? []) rows.delete(key);
   for (const row of told.set ?? []) rows.set(subject.keyOf?.(row) ?? "", row);
   const order = told.order ?? before.order;
-  if (order.some((key) => !rows.has(key))) subject.more ||= before.total > rows.size ? subject.more : "";
   subject.signal.value = { ...before, rows, order, total: order.length, missing: "" };
 }
 

@@ -4,7 +4,7 @@ import { useEffect, useState } from "preact/hooks";
 import { asOf, clockAhead, heardAt, problem, standing, tick, unlock } from "./live";
 import { Help, isHelpOpen, listen } from "./keys";
 import { Link, tellSeconds } from "./parts";
-import { go, place, ROOT, to } from "./route";
+import { go, place, ROOT, split, to } from "./route";
 import { OverviewView } from "./views/overview";
 import { QueueView } from "./views/queue";
 import { JobView } from "./views/job";
@@ -20,6 +20,8 @@ interface View {
   name: string;
   title: string;
   show: ComponentType<{ parts: string[] }>;
+  /** What it shows, if it is one of many. */
+  tell?: (parts: string[]) => string;
   /** Its key after `g`, if it is in the list of views. */
   key?: string;
 }
@@ -27,13 +29,13 @@ interface View {
 const VIEWS: View[] = [
   { name: "", title: "Overview", show: OverviewView, key: "o" },
   { name: "queue", title: "Queue", show: QueueView, key: "q" },
-  { name: "quotas", title: "Quotas", show: QuotasView, key: "u" },
+  { name: "quotas", title: "Quotas", show: QuotasView, key: "u", tell: ([name]) => `Quota ${name}` },
   { name: "map", title: "Map", show: MapView, key: "m" },
   { name: "reservations", title: "Reservations", show: ReservationsView, key: "r" },
   { name: "whatif", title: "What if", show: WhatIfView, key: "w" },
   { name: "health", title: "Sick", show: HealthView, key: "s" },
-  { name: "node", title: "Node", show: NodeView },
-  { name: "unit", title: "Unit", show: JobView },
+  { name: "node", title: "Node", show: NodeView, tell: ([name]) => `Node ${name}` },
+  { name: "unit", title: "Unit", show: JobView, tell: ([namespace, kind, name]) => `${kind} ${namespace}/${name}` },
 ];
 
 function NotThere() {
@@ -42,19 +44,19 @@ function NotThere() {
 
 /** `/u/NAMESPACE/NAME` is short for a PodGroup, for links in events and alerts. */
 function expand(): void {
-  const [short, namespace, name] = place.value.path.split("/").filter(Boolean);
+  const [short, namespace, name] = split(place.value.path);
   if (short === "u" && namespace && name) go(to("unit", namespace, "podgroup", name), true);
 }
 
 function find(path: string): { view: View; parts: string[] } {
-  const parts = path.split("/").filter(Boolean);
+  const parts = split(path);
   const view = VIEWS.find((each) => each.name === (parts[0] ?? ""));
   return { view: view ?? { name: "none", title: "Not there", show: NotThere }, parts: parts.slice(1) };
 }
 
 function Page() {
   const { view, parts } = find(place.value.path);
-  const title = parts.length ? parts.join("/") : view.title;
+  const title = parts.length ? (view.tell?.(parts) ?? parts.join("/")) : view.title;
   useEffect(() => {
     document.title = `${title} · koord`;
   }, [title]);
@@ -149,14 +151,17 @@ function Locked() {
   );
 }
 
-async function start(): Promise<void> {
+/** Trade the key in the address, if there is one: it must stay in no history, and in no link. */
+async function takeKey(): Promise<void> {
   const key = new URLSearchParams(window.location.hash.slice(1)).get("k");
-  if (key) {
-    // The key must stay in no history, and be in no link that is shared.
-    window.history.replaceState(null, "", window.location.pathname + window.location.search);
-    place.value = { ...place.value, hash: "" };
-    await unlock(key);
-  }
+  if (!key) return;
+  window.history.replaceState(null, "", window.location.pathname + window.location.search);
+  await unlock(key);
+}
+
+async function start(): Promise<void> {
+  await takeKey();
+  window.addEventListener("hashchange", () => void takeKey());
   if (window.location.pathname === ROOT) go(to(""), true);
   expand();
   listen(VIEWS);

@@ -142,7 +142,7 @@ export function Copyable(props: { text: string; shown?: string }) {
     void navigator.clipboard.writeText(props.text).then(() => {
       setCopied(true);
       window.setTimeout(() => setCopied(false), 1500);
-    });
+    }, () => undefined);
   };
   return (
     <button type="button" class="copy" onClick={copy} title={`Copy: ${props.text}`}>
@@ -200,8 +200,9 @@ export function Table<R>(props: {
   const count = Math.min(MOST_ROWS, Math.ceil(height / ROW_HEIGHT) + 2 * BEYOND);
   const shown = props.order.slice(first, first + count);
   const isShort = props.order.length < props.total || shown.some((key) => !props.rows.has(key));
+  const isInSight = first + count >= props.order.length - BEYOND || shown.some((key) => !props.rows.has(key));
   useEffect(() => {
-    if (isShort && first + count >= props.order.length - BEYOND) props.onMore?.();
+    if (isShort && isInSight) props.onMore?.();
   });
   if (!props.total) return <p class="empty">{props.empty}</p>;
   const below = Math.max(0, Math.max(props.order.length, props.total) - first - shown.length);

@@ -13,23 +13,34 @@ export interface Place {
 function read(): Place {
   const { pathname, search, hash } = window.location;
   return {
-    path: decode(pathname.slice(ROOT.length)) || "/",
+    path: pathname.slice(ROOT.length) || "/",
     params: new URLSearchParams(search),
     hash: hash.slice(1),
   };
 }
 
-function decode(text: string): string {
-  try {
-    return decodeURI(text);
-  } catch {
-    return "/";
-  }
+/** Return the parts of a path; one that cannot be decoded is as it is. */
+export function split(path: string): string[] {
+  return path.split("/").filter(Boolean).map((part) => {
+    try {
+      return decodeURIComponent(part);
+    } catch {
+      return part;
+    }
+  });
+}
+
+/** How many views of this page lie behind the present one. */
+let depth = 0;
+
+export function goBack(): void {
+  if (depth > 0) window.history.back();
 }
 
 export const place = signal<Place>(read());
 
 window.addEventListener("popstate", () => {
+  depth = Math.max(0, depth - 1);
   place.value = read();
 });
 
@@ -39,6 +50,7 @@ export function go(href: string, isSame = false): void {
   else window.history.pushState(null, "", href);
   place.value = read();
   if (!isSame) {
+    depth += 1;
     window.scrollTo(0, 0);
     document.getElementById("title")?.focus();
   }
@@ -52,7 +64,7 @@ export function setParams(changes: Record<string, string>): void {
     else params.delete(name);
   }
   const text = params.toString();
-  go(`${ROOT}${encodeURI(place.value.path)}${text ? `?${text}` : ""}`, true);
+  go(`${ROOT}${place.value.path}${text ? `?${text}` : ""}`, true);
 }
 
 /** Return the address of a view from parts of its path. */

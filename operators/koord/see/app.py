@@ -174,8 +174,7 @@ class Server:
         async def serve(request: web.Request) -> web.Response:
             snapshot = self.snapshots.last
             if snapshot is None:
-                why = self.snapshots.problem or "the cluster is being read"
-                return _refuse(HTTPStatus.SERVICE_UNAVAILABLE, why)
+                return _refuse(HTTPStatus.SERVICE_UNAVAILABLE, self.snapshots.why_old)
             tag = f'"{self.snapshots.instance}-{snapshot.number}"'
             if route.method == "GET" and request.headers.get("If-None-Match") == tag:
                 return web.Response(status=HTTPStatus.NOT_MODIFIED, headers={"ETag": tag})

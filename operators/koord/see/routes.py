@@ -258,7 +258,9 @@ _WHAT_IF_BODY: Final = {
 
 
 def _unit_of(row: Row) -> str:
-    return f"{row['kind']}/{','.join(name or '' for name in row['names'])}"
+    names = [name or "" for name in row["names"]]
+    hidden = "" if all(names) else f"#{row['position'] or 0}.{row['since']}"
+    return f"{row['kind']}/{','.join(names)}{hidden}"
 
 
 def _place_of(row: Row) -> int:

@@ -64,6 +64,11 @@ class Snapshots:
         self._answerer = ThreadPoolExecutor(1, "answers")
         self._changed = asyncio.Condition()
 
+    @property
+    def why_old(self) -> str:
+        """Why there is no snapshot, or none of now; empty if there is one."""
+        return self.problem or ("" if self.last is not None else "the cluster is being read")
+
     async def run(self) -> NoReturn:
         """Read until cancelled; what fails is tried again."""
         while True:

@@ -155,6 +155,8 @@ class EventStreams:
         self, request: web.Request, response: web.StreamResponse, topics: list[Topic]
     ) -> None:
         seen = 0
+        if self._snapshots.last is None or self._snapshots.problem:
+            await response.write(self._sign())
         while True:
             snapshot = await self._snapshots.next_after(seen, SIGN_SECONDS)
             if snapshot is None:
@@ -177,11 +179,10 @@ class EventStreams:
     def _sign(self) -> bytes:
         """Return the event that says that the stream lives, and how old what it told is."""
         now, last = time.time(), self._snapshots.last
-        lag = None if last is None else max(0, int(now - last.at))
         body = {
             "at": format_milliseconds(now),
-            "lagSeconds": lag,
-            "problem": escape(self._snapshots.problem),
+            "lagSeconds": None if last is None else max(0, int(now - last.at)),
+            "problem": escape(self._snapshots.why_old),
         }
         return _event("sign", body)
 
@@ -211,7 +212,9 @@ class _NextEvent:
         if changes is None:
             return b""
         kind = "value" if "value" in changes else "rows"
-        return _event(kind, {"topic": topic.name, **changes}, identity)
+        head = head_for(topic.route, self.snapshot, topic.ask, self.instance, time.time())
+        as_of = head.wrap(None)["asOf"]
+        return _event(kind, {"topic": topic.name, **changes, "asOf": as_of}, identity)
 
 
 def _event(kind: str, body: Mapping[str, Any], identity: str = "") -> bytes:

@@ -2,7 +2,7 @@
 import { useEffect, useState } from "preact/hooks";
 import type { Explanation, Remedies, Remedy } from "../answers";
 import { editsOf, writeEdits } from "../edits";
-import { asOf, BASE, get, useFollowed } from "../live";
+import { BASE, get, useFollowed } from "../live";
 import { ClassBadge, Count, Gaps, Link, Missing, Same, Since } from "../parts";
 import { to, toList, toUnit } from "../route";
 import { tellAmounts } from "./quotas";
@@ -78,7 +78,6 @@ function Help(props: { value: Explanation; remedies: string; unit: string }) {
   const { value } = props;
   const [tried, setTried] = useState<Remedy[] | null>(null);
   const [problem, setProblem] = useState("");
-  const state = asOf.value?.state ?? 0;
   useEffect(() => {
     let isLate = false;
     if (value.standing !== "Waiting") {
@@ -94,7 +93,7 @@ function Help(props: { value: Explanation; remedies: string; unit: string }) {
       () => { if (!isLate) setTried(null); },
     );
     return () => { isLate = true; };
-  }, [props.remedies, value.standing, state]);
+  }, [props.remedies, value.standing, value.reason?.message]);
   if (!tried?.length && !value.advice.length) return null;
   return (
     <section aria-labelledby="help">

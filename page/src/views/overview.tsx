@@ -4,6 +4,15 @@ import { BASE, useFollowed } from "../live";
 import { ClassBadge, CLASSES, Count, Gaps, Link, Missing, Names, Same, ShareBar, Since, type Share } from "../parts";
 import { to, toList } from "../route";
 
+/** Where the GPUs of a part are listed. */
+const LISTS: Record<string, string> = {
+  held: to("reservations"),
+  free: toList("map", { color: "free" }),
+  stranded: toList("map", { color: "health" }),
+  broken: to("health"),
+  down: to("health"),
+};
+
 export function OverviewView() {
   const { head, value, missing } = useFollowed<Overview>({ topic: "overview", path: "overview" });
   if (!value) return <Missing message={missing} />;
@@ -28,7 +37,7 @@ export function OverviewView() {
           {shares.map((share) => (
             <li key={share.name}>
               <span class={`key ${share.style}`}>{share.sign}</span>
-              <strong><Count of={share.amount} /></strong> {share.name}
+              <Link href={LISTS[share.style] ?? to("map")}><Count of={share.amount} /></Link> {share.name}
             </li>
           ))}
           <li>of <strong><Count of={gpus.total} /></strong></li>
@@ -51,7 +60,7 @@ export function OverviewView() {
       </section>
       <div class="cards">
         <section class="card" aria-labelledby="longest">
-          <h2 id="longest">Waits longest</h2>
+          <h2 id="longest"><Link href={to("queue")}>Waits longest</Link></h2>
           {value.longest.length === 0 && <p class="empty">Nothing waits.</p>}
           <ol class="plain">
             {value.longest.map((entry) => (

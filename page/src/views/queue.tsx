@@ -27,13 +27,14 @@ function Start(props: { entry: QueueEntry }) {
 }
 
 export function keyOf(row: QueueEntry): string {
-  return `${row.kind}/${row.names.map((name) => name ?? "").join()}`;
+  const hidden = row.names.every(Boolean) ? "" : `#${row.position ?? 0}.${row.since}`;
+  return `${row.kind}/${row.names.map((name) => name ?? "").join()}${hidden}`;
 }
 
 export function QueueView() {
   const given = place.value.params;
   const read = (name: string) => given.get(name) ?? "";
-  const params = { namespace: read("ns"), quota: read("quota"), class: read("class"), search: read("q") };
+  const params = { namespace: read("ns"), quota: read("quota"), class: read("class"), search: read("q").slice(0, 64) };
   const question: Question<QueueEntry> = { topic: "queue", path: "queue", params, keyOf };
   const { head, value, missing, order, rows, total } = useFollowed<Page<QueueEntry>, QueueEntry>(question);
   const isFiltered = Object.values(params).some(Boolean);

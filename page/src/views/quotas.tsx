@@ -1,11 +1,12 @@
 // Quotas as a tree, and one quota with who uses it.
-import { useMemo } from "preact/hooks";
+import { useEffect, useMemo } from "preact/hooks";
 import type { Page, Quota, QuotaInFull } from "../answers";
-import { BASE, useFollowed } from "../live";
+import { BASE, loadMore, useFollowed, type Question } from "../live";
 import { Filter, Gaps, Link, Missing, QuotaName, Same, Since } from "../parts";
 import { place, setParams, to, toList, toUnit } from "../route";
 import { numberOf } from "../amounts";
 
+const MOST_ROWS = 300;
 const keyOf = (quota: Quota): string => quota.name;
 
 export function QuotasView(props: { parts: string[] }) {
@@ -14,14 +15,19 @@ export function QuotasView(props: { parts: string[] }) {
 }
 
 function AllQuotas() {
-  const { head, value, missing, rows } = useFollowed<Page<Quota>, Quota>({
-    topic: "quotas", path: "quotas", keyOf,
-  });
+  const question: Question<Quota> = { topic: "quotas", path: "quotas", keyOf };
+  const { head, value, missing, rows, total } = useFollowed<Page<Quota>, Quota>(question);
+  useEffect(() => {
+    if (rows.size < total) void loadMore(question as unknown as Question);
+  }, [rows, total]);
   const quotas = [...rows.values()] as Quota[];
+  const search = place.value.params.get("q") ?? "";
   const resources = useMemo(() => findResources(quotas), [rows]);
   const resource = place.value.params.get("resource") ?? resources[0] ?? "";
   if (!value) return <Missing message={missing} />;
-  const tree = arrange(quotas);
+  const tree = search
+    ? quotas.filter((quota) => quota.name.includes(search)).map((quota) => ({ quota, depth: 0 }))
+    : arrange(quotas);
   const largest = Math.max(1, ...quotas.map((quota) => scaleOf(quota, resource)));
   return (
     <>
@@ -30,6 +36,7 @@ function AllQuotas() {
       {quotas.length > 0 && (
         <>
           <div class="filters">
+            <Filter label="Name" value={search} isSearch onChange={(q) => setParams({ q })} />
             <Filter label="Resource" value={resource} options={resources} isChoice onChange={(text) => setParams({ resource: text })} />
           </div>
           <ul class="legend">
@@ -47,7 +54,7 @@ function AllQuotas() {
                 </tr>
               </thead>
               <tbody>
-                {tree.map(({ quota, depth }) => (
+                {tree.slice(0, MOST_ROWS).map(({ quota, depth }) => (
                   <tr key={quota.name}>
                     <th scope="row"><span class={`depth-${Math.min(depth, 8)}`}><QuotaName name={quota.name} /></span>
                       {quota.problem && <span class="badge class-misconfigured" title={quota.problem.message}>faulty</span>}</th>
@@ -60,6 +67,7 @@ function AllQuotas() {
               </tbody>
             </table>
           </div>
+          {tree.length > MOST_ROWS && <p class="empty">and {(tree.length - MOST_ROWS).toLocaleString("en")} more: search by name.</p>}
         </>
       )}
       <Same command="koord quota tree" url={`${BASE}/quotas`} />

@@ -18,7 +18,7 @@ const PHASES = ["Pending", "Available", "Succeeded", "Failed"];
 
 export function ReservationsView() {
   const given = place.value.params;
-  const params = { phase: given.get("phase") ?? "", node: given.get("node") ?? "", search: given.get("q") ?? "" };
+  const params = { phase: given.get("phase") ?? "", node: given.get("node") ?? "", search: (given.get("q") ?? "").slice(0, 64) };
   const question: Question<Reservation> = { topic: "reservations", path: "reservations", params, keyOf: (row) => row.name };
   const { head, value, missing, order, rows, total } = useFollowed<Page<Reservation>, Reservation>(question);
   return (
