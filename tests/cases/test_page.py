@@ -28,9 +28,9 @@ class Page:
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         assert process.stdout is not None
-        lines = [process.stdout.readline() for _ in range(3)]
-        (self.address,) = re.findall(r"(http://\S+)/apis", lines[0])
-        self.key = lines[2].removeprefix("key: ").strip()
+        lines = [process.stdout.readline() for _ in range(4)]
+        (self.address,) = re.findall(r"(http://\S+)/apis", lines[1])
+        self.key = lines[3].removeprefix("key: ").strip()
 
     def get(self, path: str) -> Any:
         headers = {"Authorization": f"Bearer {self.key}"}

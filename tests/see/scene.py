@@ -34,7 +34,11 @@ def make_scene(now: float, nodes: int = 12) -> FakeCluster:
     for at in range(nodes):
         node = make_node(f"gpu-{at:02}").gpu(8)
         node.label("rack", f"r{at // 4}").label("block", f"b{at // 8}")
-        cluster.nodes(node.taint("maintenance") if at == nodes - 1 else node)
+        if at == nodes - 1:
+            node.taint("maintenance")
+        elif at == nodes - 2:
+            node.unschedulable()
+        cluster.nodes(node)
         if at < 2:
             upsert_devices(cluster.state, report(f"gpu-{at:02}"))
     cluster.quotas(

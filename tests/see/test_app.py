@@ -243,6 +243,79 @@ async def test_a_stream_tells_what_is_new_and_what_is_gone() -> None:
             assert ["default/w3"] in [row["names"] for row in rows["set"]]
 
 
+async def test_a_stream_says_that_it_lives_though_nothing_changes() -> None:
+    async with open_server() as client:
+        url = f"{client.root}{BASE}/stream?topic=overview"
+        async with client.session.get(url, headers={"Authorization": f"Bearer {KEY}"}) as response:
+            events = read_events(response)
+            assert (await anext(events))[0] == "hello"
+            await client.server.snapshots.read_once()
+            kind, sign = await anext(events)
+            assert (kind, sign["problem"], sign["lagSeconds"]) == ("sign", "", 0)
+
+
+async def test_a_stream_says_why_there_is_nothing_to_tell() -> None:
+    async with open_server(is_read=False) as client:
+        client.source.problem = "no way\x1b[2J"
+        await client.server.snapshots.read_once()
+        url = f"{client.root}{BASE}/stream?topic=overview"
+        async with client.session.get(url, headers={"Authorization": f"Bearer {KEY}"}) as response:
+            kind, sign = await anext(read_events(response))
+            assert (kind, sign["lagSeconds"]) == ("sign", None)
+            assert sign["problem"].startswith("no way")
+            assert "\x1b" not in sign["problem"]
+
+
+async def test_edits_are_tried_and_change_nothing() -> None:
+    async with open_server() as client:
+        _, before, _ = await client.get(f"{BASE}/queue")
+        body = '{"edits": [{"delete": {"ref": "pod/default/w1"}}]}'
+        status, document = await client.post(f"{BASE}/whatifs", body)
+        assert (status, document["answer"]) == (200, "WhatIf")
+        changed = {unit["ref"]["name"]: unit["after"] for unit in document["value"]["units"]}
+        assert changed["w1"]["standing"] is None
+        assert changed["w2"]["standing"] == "Placeable"
+        _, after, _ = await client.get(f"{BASE}/queue")
+        assert before["value"] == after["value"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "{}",
+        '{"edits": []}',
+        '{"edits": "drain"}',
+        '{"edits": [{"drain": {}}]}',
+        '{"edits": [{"drain": {"nodes": ["none"]}}]}',
+        '{"edits": [{"dance": {}}]}',
+        '{"edits": [{"delete": {"ref": "pod"}}]}',
+        '{"edits": [{"patch": {"ref": "quota/a", "merge": {"spec": {"max": {"cpu": "x"}}}}}]}',
+        '{"edits": [{"addNodes": {"like": "n0", "count": "2"}}]}',
+        '{"edits": [{"drain": {"nodes": ["n0"]}}], "more": 1}',
+    ],
+)
+async def test_edits_that_cannot_be_meant_are_refused(body: str) -> None:
+    async with open_server() as client:
+        status, refusal = await client.post(f"{BASE}/whatifs", body)
+        assert (status, refusal["error"]) == (400, "Invalid"), refusal
+
+
+async def test_remedies_are_tried() -> None:
+    async with open_server() as client:
+        asked = f"{BASE}/namespaces/default/remedies/podgroup"
+        status, document, _ = await client.get(f"{asked}/train")
+        assert status == 200
+        assert {remedy["verified"] for remedy in document["value"]["items"]} == {"Yes"}
+        assert (await client.get(f"{asked}/none"))[0] == 404
+
+
+async def test_a_node_is_told_with_its_pods() -> None:
+    async with open_server() as client:
+        _, document, _ = await client.get(f"{BASE}/nodes/n0")
+        assert [pod["pod"] for pod in document["value"]["pods"]] == ["default/runs"]
+        assert (await client.get(f"{BASE}/nodes/none"))[0] == 404
+
+
 async def read_events(response: aiohttp.ClientResponse) -> AsyncIterator[tuple[str, Any]]:
     kind = ""
     async for line in response.content:

@@ -59,7 +59,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
         Command(
             "page",
             f"{_HERE}.page",
-            "Serve the answers of koord over HTTP, on this machine, until Ctrl-C.",
+            "Serve a page with the answers of koord, on this machine, until Ctrl-C.",
         ),
         Command(
             "lint", f"{_HERE}.lint", "Find mistakes in YAML files before they cost a job its start."

@@ -18,10 +18,11 @@ def page(
     kubeconfig: Kubeconfig = "",
     context: Context = "",
 ) -> None:
-    """Serve the answers of koord over HTTP, on this machine, until Ctrl-C.
+    """Serve a page with the answers of koord, on this machine, until Ctrl-C.
 
-    With your own rights, and read-only. Prints the address and a key, without which
-    nobody else on this machine gets an answer. Ends after 8 hours without a request.
+    With your own rights, and read-only. Prints the address to open, with a key without
+    which nobody else on this machine gets an answer; programs get the same over HTTP.
+    Ends after 8 hours without a request.
 
     For example:
 

@@ -17,6 +17,7 @@ from koord.cli.common import ExitCode, fail, say
 from koord.cli.connection import open_client
 from koord.kube.errors import KubeError
 from koord.see.app import BASE, Server
+from koord.see.page_files import ROOT
 from koord.see.snapshots import Snapshots
 
 IDLE_SECONDS: Final = 8 * 3600.0
@@ -52,6 +53,7 @@ async def _serve(snapshots: Snapshots, port: int) -> None:
         await site.start()
         server.port = int(runner.addresses[0][1])
         address = f"http://{_HOST}:{server.port}"
+        say(f"page: {address}{ROOT}/#k={server.key}")
         say(f"answers: {address}{BASE}/overview")
         say(f"what can be asked: {address}/openapi.json")
         say(f"key: {server.key}")

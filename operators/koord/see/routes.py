@@ -22,7 +22,7 @@ from koord.answers.overview import Overview, view_overview
 from koord.answers.queue_view import QueueEntry
 from koord.answers.quota_view import QuotaView, encode_in_full, view_quota, view_quotas
 from koord.answers.reading import KindName, Target, TargetKind, TargetNotFoundError
-from koord.answers.remedies import Remedy, encode_remedies
+from koord.answers.remedies import encode_remedies
 from koord.answers.remedy_search import verify
 from koord.answers.reservations import ReservationUsage, view_reservation
 from koord.answers.room import RoomQuestion, ShapeRoom, find_room
@@ -318,7 +318,7 @@ ROUTES: Final = (
         "namespaces/{namespace}/remedies/{kind}/{name}",
         "What would help it, each tried on a copy.",
         _remedies,
-        Remedy,
+        dict,
     ),
     Route("Quotas", "quotas", "All quotas, and what they use.", _quotas, QuotaView, _BY_NAME),
     Route("Quota", "quotas/{name}", "A quota, who uses it and what waits.", _quota, QuotaView),

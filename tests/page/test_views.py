@@ -1,0 +1,200 @@
+"""The page in Chromium: every view, light and dark, by keyboard, and when nothing comes any more."""
+
+from __future__ import annotations
+
+import re
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.builders import make_pod
+from tests.page.conftest import KEY, Stage, open_stage
+from tests.see.scene import make_scene
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parents[2]
+PICTURES = ROOT / "build" / "page"
+AXE = ROOT / "page" / "node_modules" / "axe-core" / "axe.min.js"
+VIEWS = {
+    "overview": ("", "GPUs"),
+    "queue": ("queue", "default/moe"),
+    "queue-room": ("queue?class=Quota", "default/moe"),
+    "unit": ("unit/default/podgroup/moe", "What would help"),
+    "quotas": ("quotas", "team-b"),
+    "quota": ("quotas/team-a", "default/bert-0"),
+    "map": ("map", "stranded"),
+    "map-table": ("map?as=table", "gpu-00"),
+    "node": ("node/gpu-00", "Devices"),
+    "reservations": ("reservations", "nightly"),
+    "what-if": ("whatif?shape=2x8&edits=delete+podgroup/default/tune", "would wait then"),
+    "health": ("health", "gpu-10"),
+    "nothing": ("nothing", "There is no such view"),
+}
+WATCH = """
+window.violations = [];
+document.addEventListener("securitypolicyviolation", (event) => {
+  window.violations.push(`${event.violatedDirective} ${event.blockedURI}`);
+});
+"""
+
+
+class Looked:
+    """A page of the browser, and what it did that it should not."""
+
+    def __init__(self, page: Any, stage: Stage) -> None:
+        self.page, self.root = page, stage.root
+        self.errors: list[str] = []
+        page.set_default_timeout(10_000)
+        page.add_init_script(WATCH)
+        page.on("pageerror", lambda error: self.errors.append(str(error)))
+        page.route("**/*", self._let)
+
+    def _let(self, route: Any) -> None:
+        if route.request.url.startswith((f"{self.root}/", "data:,")):
+            route.continue_()
+        else:
+            self.errors.append(f"asked for {route.request.url}")
+            route.abort()
+
+    def open(self, path: str, text: str) -> None:
+        self.page.goto(f"{self.root}/page/{path}")
+        self.page.get_by_text(text).first.wait_for()
+
+    def expect_nothing_wrong(self) -> None:
+        assert self.errors == []
+        assert self.page.evaluate("window.violations") == []
+
+
+@contextmanager
+def look(browser: Any, stage: Stage, **options: Any) -> Iterator[Looked]:
+    context = browser.new_context(**{"viewport": {"width": 1280, "height": 800}, **options})
+    try:
+        looked = Looked(context.new_page(), stage)
+        looked.open(f"#k={KEY}", "GPUs")
+        yield looked
+        looked.expect_nothing_wrong()
+    finally:
+        context.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_view_is_readable(browser: Any, stage: Stage, scheme: str) -> None:
+    PICTURES.mkdir(parents=True, exist_ok=True)
+    axe = AXE.read_text(encoding="utf-8") if AXE.exists() else ""
+    with look(browser, stage, color_scheme=scheme) as looked:
+        for name, (path, text) in VIEWS.items():
+            looked.open(path, text)
+            looked.page.screenshot(path=PICTURES / f"{name}-{scheme}.png", full_page=True)
+            if axe:
+                looked.page.evaluate(axe)
+                found = looked.page.evaluate("axe.run()")["violations"]
+                assert [(each["id"], each["nodes"][0]["html"]) for each in found] == [], name
+            looked.expect_nothing_wrong()
+
+
+def test_every_view_fits_a_narrow_screen(browser: Any, stage: Stage) -> None:
+    PICTURES.mkdir(parents=True, exist_ok=True)
+    with look(browser, stage, viewport={"width": 360, "height": 740}) as looked:
+        for name, (path, text) in VIEWS.items():
+            looked.open(path, text)
+            looked.page.screenshot(path=PICTURES / f"{name}-narrow.png")
+            wide = looked.page.evaluate("document.documentElement.scrollWidth")
+            assert wide <= 360, name
+
+
+def test_the_keyboard_is_enough(browser: Any, stage: Stage) -> None:
+    with look(browser, stage) as looked:
+        page = looked.page
+        page.keyboard.press("g")
+        page.keyboard.press("q")
+        page.wait_for_url("**/page/queue")
+        page.get_by_text("default/moe").first.wait_for()
+        page.keyboard.press("j")
+        page.keyboard.press("Enter")
+        page.wait_for_url("**/page/unit/default/podgroup/moe")
+        page.locator("#why").wait_for()
+        page.keyboard.press("w")
+        assert page.evaluate("document.activeElement.id") == "why"
+        page.keyboard.press("Escape")
+        page.wait_for_url("**/page/queue")
+        page.keyboard.press("?")
+        page.get_by_role("dialog").wait_for()
+        page.keyboard.press("Escape")
+        page.get_by_role("dialog").wait_for(state="detached")
+        page.keyboard.press("/")
+        assert page.evaluate("document.activeElement.id") == "search"
+        page.keyboard.press("Escape")
+        page.keyboard.press("g")
+        page.keyboard.press("m")
+        page.locator("canvas").wait_for()
+        page.keyboard.press("t")
+        page.get_by_role("region", name="Nodes with their GPUs").wait_for()
+        page.reload()
+        page.get_by_role("region", name="Nodes with their GPUs").wait_for()
+
+
+def test_names_are_texts(browser: Any, stage: Stage) -> None:
+    with look(browser, stage) as looked:
+        looked.open("queue", "default/note<b>book")
+        assert looked.page.locator("main b").count() == 0
+
+
+def test_what_changes_is_shown_without_asking(browser: Any, stage: Stage) -> None:
+    with look(browser, stage) as looked:
+        looked.open("queue", "default/moe")
+        stage.cluster.pods(make_pod("late").gpu(1).created(time.time()))
+        stage.read_again()
+        looked.page.get_by_text("default/late").wait_for()
+
+
+def test_a_cluster_that_cannot_be_read_is_said_so(browser: Any, stage: Stage) -> None:
+    with look(browser, stage) as looked:
+        stage.problem = "the API server is away"
+        stage.read_again()
+        looked.open("queue", "the API server is away")
+        assert looked.page.locator("main.old").count() == 1
+        assert looked.page.get_by_text("default/moe").count() == 1
+
+
+def test_silence_is_visible(browser: Any, stage: Stage) -> None:
+    context = browser.new_context()
+    looked = Looked(context.new_page(), stage)
+    looked.page.clock.install()
+    looked.open(f"#k={KEY}", "GPUs")
+    looked.page.clock.fast_forward("00:30")
+    looked.page.get_by_text(re.compile("not live since")).wait_for()
+    context.close()
+
+
+def test_without_the_key_there_is_a_form_for_it(browser: Any, stage: Stage) -> None:
+    context = browser.new_context()
+    looked = Looked(context.new_page(), stage)
+    looked.open("queue", "The page is locked")
+    looked.page.get_by_label("Key").fill("wrong")
+    looked.page.get_by_role("button", name="Open").click()
+    looked.page.get_by_text("This is not the key").wait_for()
+    looked.page.get_by_label("Key").fill(KEY)
+    looked.page.get_by_role("button", name="Open").click()
+    looked.page.get_by_text("default/moe").first.wait_for()
+    context.close()
+
+
+def test_the_key_stays_in_no_address(browser: Any, stage: Stage) -> None:
+    with look(browser, stage) as looked:
+        assert KEY not in looked.page.url
+
+
+def test_long_lists_are_windowed(browser: Any) -> None:
+    cluster = make_scene(time.time())
+    cluster.pods(*(make_pod(f"many-{at:04}").gpu(1).created(at) for at in range(1500)))
+    with open_stage(cluster) as stage, look(browser, stage) as looked:
+        looked.open("queue", "default/many-0000")
+        table = looked.page.get_by_role("region", name="What waits")
+        assert looked.page.locator("tbody tr").count() <= 62
+        table.evaluate("element => element.scrollTo(0, element.scrollHeight)")
+        looked.page.get_by_text("default/many-1499").wait_for()
+        assert looked.page.locator("tbody tr").count() <= 62

@@ -1,0 +1,89 @@
+"""The map of GPUs: every GPU is one cell, and no name is told that is not to be seen."""
+
+from __future__ import annotations
+
+import json
+
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.builders import make_pod, make_quota
+from tests.cluster import make_cluster
+from tests.see.scene import make_scene
+
+from koord.answers.encoding import encode
+from koord.answers.fragmentation import NodeGpus
+from koord.answers.gpu_map import (
+    DOWN,
+    FREE,
+    LETTERS,
+    MOST_CELLS,
+    OTHERS,
+    STRANDED,
+    make_cells,
+    view_map,
+)
+from koord.answers.redaction import EVERYTHING, Sight
+
+NOW = 1_790_000_000.0
+FEW = st.integers(0, 12)
+
+
+def test_cells_of_a_scene() -> None:
+    gpu_map = view_map(make_scene(NOW).state, EVERYTHING)
+    cells = {node.node: node.quotas for node in gpu_map.nodes}
+    letters = dict(zip(gpu_map.quotas, gpu_map.letters, strict=False))
+    assert cells["gpu-00"] == letters["team-a"] * 8
+    assert cells["gpu-05"] == letters["team-c"] * 3 + FREE * 5
+    assert cells["gpu-11"] == STRANDED * 8
+    assert [(each.name, each.layers) for each in gpu_map.topologies] == [
+        ("default", ("Block", "Rack"))
+    ]
+    assert {node.node: node.domains for node in gpu_map.nodes}["gpu-05"] == ("b0/r1",)
+
+
+def test_a_holder_with_more_gpus_has_an_earlier_letter() -> None:
+    gpu_map = view_map(make_scene(NOW).state, EVERYTHING)
+    assert gpu_map.quotas == ("team-a", "team-c")
+    assert gpu_map.tenants == ("default",)
+
+
+def test_more_holders_than_letters_are_others() -> None:
+    count = len(LETTERS) + 5
+    cluster = make_cluster(count, gpus=1)
+    for at in range(count):
+        cluster.quotas(make_quota(f"q{at:03}"))
+        cluster.pods(make_pod(f"p{at}").gpu(1).quota(f"q{at:03}").running(f"n{at}"))
+    gpu_map = view_map(cluster.state, EVERYTHING)
+    assert len(gpu_map.quotas) == len(LETTERS)
+    assert sum(node.quotas == OTHERS for node in gpu_map.nodes) == 5
+
+
+def test_names_that_are_not_to_be_seen_are_not_in_it() -> None:
+    text = json.dumps(encode(view_map(make_scene(NOW).state, Sight(frozenset(), quotas=False))))
+    for name in ("default/", "team-a", "team-c", "bert"):
+        assert name not in text
+    hidden = view_map(make_scene(NOW).state, Sight(frozenset(), quotas=False))
+    assert (hidden.tenants, hidden.quotas) == ((), ())
+    assert hidden.nodes[0].tenants == OTHERS * 8
+
+
+@given(FEW, FEW, FEW, FEW, FEW, st.dictionaries(st.sampled_from("abcd"), FEW), st.booleans())
+def test_every_gpu_is_one_cell(
+    used: int,
+    held: int,
+    free: int,
+    stranded: int,
+    broken: int,
+    letters: dict[str, int],
+    is_down: bool,  # noqa: FBT001 - drawn
+) -> None:
+    gpus = NodeGpus(
+        "n", "m", used, held, free, broken=broken, stranded=stranded, is_down=is_down
+    )
+    cells = make_cells(gpus, letters)
+    assert len(cells) == min(gpus.total, MOST_CELLS)
+    if is_down:
+        assert set(cells) <= {DOWN}
+    elif gpus.total <= MOST_CELLS:
+        assert cells.count(FREE) == free
+        assert sum(cells.count(letter) for letter in letters) <= used
