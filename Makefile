@@ -18,7 +18,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Use the system certificates, which may include a company's own authority.
 export UV_SYSTEM_CERTS ?= true
 .DEFAULT_GOAL := help
-.PHONY: help demo test coverage test-versions check soak bench format crds policies site reference chart image audit clean
+.PHONY: page page-test help demo test coverage test-versions check soak bench format crds policies site reference chart image audit clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile
@@ -90,6 +90,13 @@ image: ## build the image, its base pinned by digest (needs docker with buildx, 
 audit: .tools/ready ## look up known vulnerabilities of all packages in uv.lock (needs the JSON API of pypi.org)
 	@mkdir -p build && .tools/venv/bin/uv export --frozen --quiet --all-packages --all-groups --no-emit-workspace --output-file build/locked.txt
 	@.tools/venv/bin/uv tool run pip-audit --strict --disable-pip --require-hashes --requirement build/locked.txt $(ARGS)
+
+page: ## build the page of `koord page` into the package (needs Node.js and the npm registry)
+	@cd page && npm ci --ignore-scripts --no-audit --no-fund && npx tsc --noEmit && node build.mjs
+
+page-test: .tools/ready ## look at the page in Chromium (installs Playwright, without its browsers)
+	@PLAYWRIGHT_SKIP_BROWSER_DOWNLOAD=1 .tools/venv/bin/uv sync --frozen --all-packages --group page --python $(PYTHON)
+	@$(BIN)/pytest tests/page $(ARGS)
 
 clean: ## remove installed tools and build results
 	@rm -rf .tools .venv .*_cache .hypothesis .coverage* build dist

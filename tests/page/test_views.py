@@ -1,4 +1,4 @@
-"""The page in Chromium: every view, light and dark, by keyboard, and when nothing comes any more."""
+"""The page in Chromium: every view, light and dark, by keyboard, and when nothing comes."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def test_a_cluster_that_cannot_be_read_is_said_so(browser: Any, stage: Stage) ->
         stage.read_again()
         looked.open("queue", "the API server is away")
         assert looked.page.locator("main.old").count() == 1
-        assert looked.page.get_by_text("default/moe").count() == 1
+        looked.page.get_by_text("default/moe").first.wait_for()
 
 
 def test_silence_is_visible(browser: Any, stage: Stage) -> None:
