@@ -117,7 +117,8 @@ function topicOf(question: Question<never>): string {
   return inner ? `${question.topic}(${inner})` : question.topic;
 }
 
-function pathOf(question: Question<never>): string {
+/** Return the path of a question below the base path, with its parameters. */
+export function pathOf(question: Question<never>): string {
   const given = Object.entries(question.params ?? {}).filter(([, value]) => value);
   const text = new URLSearchParams(given).toString();
   return `${question.path}${text ? `?${text}` : ""}`;

@@ -155,8 +155,8 @@ export function Copyable(props: { text: string; shown?: string }) {
 export function Same(props: { command: string; url: string }) {
   return (
     <p class="same">
-      <span id="command" data-command={props.command}>The same: <Copyable text={props.command} /></span>{" "}
-      <Copyable text={props.url} shown="URL" />
+      <span id="command">The same: <Copyable text={props.command} /></span>{" "}
+      <Copyable text={window.location.origin + props.url} shown="URL" />
     </p>
   );
 }
@@ -181,7 +181,6 @@ export function Table<R>(props: {
   rows: Map<string, R>;
   total: number;
   empty: ComponentChildren;
-  hrefOf?: (row: R) => string | null;
   onMore?: () => void;
 }) {
   const box = useRef<HTMLDivElement>(null);
@@ -222,7 +221,7 @@ export function Table<R>(props: {
           {shown.map((key, at) => {
             const row = props.rows.get(key);
             return (
-              <tr key={key} aria-rowindex={first + at + 2} data-href={row ? props.hrefOf?.(row) : undefined}>
+              <tr key={key} aria-rowindex={first + at + 2}>
                 {row === undefined
                   ? <td colSpan={props.columns.length} class="none">…</td>
                   : props.columns.map((column) => (

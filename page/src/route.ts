@@ -33,6 +33,11 @@ export function split(path: string): string[] {
 /** How many views of this page lie behind the present one. */
 let depth = 0;
 
+/** Whether the reader has gone nowhere yet. */
+export function isFirst(): boolean {
+  return depth === 0;
+}
+
 export function goBack(): void {
   if (depth > 0) window.history.back();
 }

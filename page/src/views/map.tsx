@@ -151,11 +151,11 @@ function MapCanvas(props: Shown & { depth: number }) {
     const element = canvas.current;
     if (!element || !width) return;
     const names = nodes.map((node) => node.node).join();
-    const key = [width, layout.height, mode, topology, depth, colours.value, names.length, names].join();
+    const key = [width, layout.height, mode, topology, depth, colours.value, names].join();
     const before = drawn.current.key === key ? drawn.current.cells : null;
     draw(element, layout, width, map, mode, before);
     drawn.current = { key, cells: new Map(nodes.map((node) => [node.node, cellsOf(node, mode)])) };
-  });
+  }, [layout, mode, colours.value]);
   const point = (event: MouseEvent) => {
     const spot = findSpot(layout, event.offsetX, event.offsetY);
     if (!spot) return { spot, text: "" };
@@ -258,7 +258,6 @@ function MapTable(props: Shown) {
   ];
   return (
     <Table label="Nodes with their GPUs" columns={columns} order={nodes.map((node) => node.node)}
-      rows={new Map(nodes.map((node) => [node.node, node]))} total={nodes.length} empty="No node is like that."
-      hrefOf={(row) => to("node", row.node)} />
+      rows={new Map(nodes.map((node) => [node.node, node]))} total={nodes.length} empty="No node is like that." />
   );
 }

@@ -1,8 +1,9 @@
 // The cluster at a glance.
+import { useEffect } from "preact/hooks";
 import type { Overview } from "../answers";
 import { BASE, useFollowed } from "../live";
 import { ClassBadge, CLASSES, Count, Gaps, Link, Missing, Names, Same, ShareBar, Since, type Share } from "../parts";
-import { to, toList } from "../route";
+import { go, isFirst, to, toList } from "../route";
 
 /** Where the GPUs of a part are listed. */
 const LISTS: Record<string, string> = {
@@ -15,6 +16,11 @@ const LISTS: Record<string, string> = {
 
 export function OverviewView() {
   const { head, value, missing } = useFollowed<Overview>({ topic: "overview", path: "overview" });
+  // Who sees her own namespace only wants to know of her own units first.
+  const isRestricted = head?.gaps.some((gap) => gap.missing === "pods of other namespaces") ?? false;
+  useEffect(() => {
+    if (isRestricted && isFirst()) go(to("queue"), true);
+  }, [isRestricted]);
   if (!value) return <Missing message={missing} />;
   const { gpus } = value;
   const shares: Share[] = [

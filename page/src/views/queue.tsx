@@ -1,10 +1,10 @@
 // What waits, in the order of planning.
 import type { Page, QueueEntry } from "../answers";
-import { BASE, loadMore, useFollowed, type Question } from "../live";
+import { BASE, loadMore, pathOf, useFollowed, type Question } from "../live";
 import {
   ClassBadge, CLASSES, Count, Filter, Gaps, Missing, Names, QuotaName, Same, Since, Table, Until, type Column,
 } from "../parts";
-import { place, setParams, toUnit } from "../route";
+import { place, setParams } from "../route";
 
 const COLUMNS: Column<QueueEntry>[] = [
   { name: "#", isNumber: true, cell: (row) => row.position || "–" },
@@ -52,11 +52,10 @@ export function QueueView() {
         ? (
           <Table label="What waits" columns={COLUMNS} order={order} rows={rows as Map<string, QueueEntry>} total={total}
             empty={isFiltered ? "Nothing that waits is like that." : "Nothing waits."}
-            hrefOf={(row) => (row.names[0] ? toUnit(row.kind, row.names[0]) : null)}
             onMore={() => void loadMore(question as unknown as Question)} />
         )
         : <Missing message={missing} />}
-      <Same command="koord queue" url={`${BASE}/queue`} />
+      <Same command="koord queue" url={`${BASE}/${pathOf(question as unknown as Question)}`} />
     </>
   );
 }

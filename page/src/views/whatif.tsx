@@ -1,8 +1,8 @@
 // What would change: room for pods of a shape, and edits that are tried on a copy. Writes nothing.
 import { useEffect, useState } from "preact/hooks";
-import type { Envelope, Room, UnitOutcome, UnitRef, WhatIf } from "../answers";
+import type { Envelope, Overview, Room, UnitOutcome, UnitRef, WhatIf } from "../answers";
 import { FORMS, makeBody, readEdits, tellEdit, writeEdits, type Edit } from "../edits";
-import { asOf, BASE, post, Refusal } from "../live";
+import { asOf, BASE, post, Refusal, useFollowed } from "../live";
 import { ClassBadge, Count, Filter, Gaps, Link, Missing, QuotaName, Same } from "../parts";
 import { place, setParams, to, toUnit } from "../route";
 
@@ -33,6 +33,8 @@ function useAsked<T>(path: string, body: string): Asked<T> {
 }
 
 export function WhatIfView() {
+  // Something is followed, so that it is known when the cluster was read again.
+  useFollowed<Overview>({ topic: "overview", path: "overview" });
   return (
     <>
       <p class="lead">All of it is planned on a copy; nothing is written.</p>
