@@ -305,6 +305,22 @@ export interface Remedies {
   items: Remedy[];
 }
 
+export interface Story {
+  phases: { phase: string; ms: number }[];
+  totalMs: number;
+  approximate: boolean;
+  items: Happening[];
+  now: string | null;
+}
+
+export interface Happening {
+  at: string;
+  what: string;
+  text: string;
+  by: string | null;
+  source: string;
+}
+
 export interface UnitOutcome {
   standing: string | null;
   reason: string | null;

@@ -76,3 +76,6 @@ def test_a_user_of_one_namespace_gets_answers_and_no_names_of_others(
         explanation = page.get(asked)["value"]
         assert explanation["standing"] == "Waiting"
         assert explanation["reported"]["reason"] == "InsufficientNodes"
+        story = page.get(f"namespaces/{cluster.namespace}/stories/podgroup/big")
+        assert story["value"]["phases"]
+        assert {gap["because"] for gap in story["gaps"]} >= {"NoFeed"}

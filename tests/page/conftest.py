@@ -97,7 +97,7 @@ def stage() -> Iterator[Stage]:
         yield opened
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # its loop is in the way of asynchronous tests
 def browser() -> Iterator[Any]:
     path = os.environ.get("KOORD_CHROMIUM") or shutil.which("chromium")
     try:

@@ -14,7 +14,10 @@ from hypothesis import strategies as st
 from tests.builders import make_node, make_pod, make_quota
 from tests.cluster import FakeCluster, make_cluster
 
+from koord.answers.envelope import AnswerGap, GapCause
+from koord.answers.happenings import SeenObjects, Subject
 from koord.answers.reading import Reading, Target, TargetKind
+from koord.answers.story import Story, make_story
 from koord.kube.errors import KubeError
 from koord.see.app import BASE, BURST, Bucket, Server
 from koord.see.openapi import make_document
@@ -307,6 +310,25 @@ async def test_remedies_are_tried() -> None:
         assert status == 200
         assert {remedy["verified"] for remedy in document["value"]["items"]} == {"Yes"}
         assert (await client.get(f"{asked}/none"))[0] == 404
+
+
+async def test_what_happened_is_told_by_who_can_read_it() -> None:
+    async with open_server() as client:
+        asked = f"{BASE}/namespaces/default/stories/podgroup/train"
+        assert (await client.get(asked))[0] == 404
+        client.server.snapshots._tell = tell
+        await client.server.snapshots.read_once()
+        status, document, _ = await client.get(asked)
+        assert (status, document["value"]["phases"][0]) == (200, {"phase": "Incomplete", "ms": 60})
+        assert document["gaps"][-1]["because"] == "NoFeed"
+        assert (await client.get(f"{BASE}/namespaces/default/stories/podgroup/none"))[0] == 404
+        assert (await client.get(f"{BASE}/namespaces/default/stories/job/train"))[0] == 404
+
+
+def tell(subject: Subject) -> tuple[Story, tuple[AnswerGap, ...]]:
+    seen = SeenObjects(created=40, uid="u" if subject.name == "train" else "")
+    gap = AnswerGap("records of decisions", GapCause.NO_FEED, "what was decided")
+    return make_story(subject, (), seen, 100), (gap,)
 
 
 async def test_a_node_is_told_with_its_pods() -> None:

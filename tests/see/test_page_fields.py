@@ -13,8 +13,10 @@ from tests.see.test_app import HERE
 
 from koord.answers.encoding import encode
 from koord.answers.envelope import AnswerGap, GapCause
+from koord.answers.happenings import Happening, StorySource, Subject
 from koord.answers.reading import Reading
 from koord.answers.remedies import Remedy, RemedyActor, RemedyKind, encode_remedies
+from koord.answers.story import Story
 from koord.core.model.gang_history import Episode
 from koord.see.paging import ListQuery, make_page
 from koord.see.routes import ROUTES, Ask, Route, WithGaps, head_for, wrap
@@ -94,6 +96,8 @@ def make_samples(asked: Asked) -> dict[str, Any]:
         "MapNode": gpu_map["nodes"][0],
         "Fragmentation": fragmentation,
         "ModelFragmentation": fragmentation["models"][0],
+        "Story": encode(Story(Subject("PodGroup", "a", "b"))),
+        "Happening": encode(Happening(1, "Placed", "it fits", StorySource.AUDIT)),
         "Room": asked.ask("Room", {"shape": "2x8"}),
         "UnitOutcome": what_if["units"][0]["before"],
         "UnitRef": what_if["units"][0]["ref"],

@@ -88,6 +88,16 @@ def show(request: HistoryRequest, kubeconfig: str, context: str, output: Output)
     )
 
 
+def read_story(
+    request: HistoryRequest, kubeconfig: str, context: str
+) -> tuple[Story, tuple[AnswerGap, ...]]:
+    """Return what happened to an object, and what is not known. May raise ``KubeError``."""
+    sources = asyncio.run(_read(request, kubeconfig, context))
+    now = int(time.time() * 1000)
+    story = make_story(sources.subject, sources.feed.records, sources.seen, now)
+    return story, _find_gaps(sources.feed)
+
+
 def _show_decision(request: HistoryRequest, sources: _Sources, now: float, output: Output) -> None:
     decision = find_decision(sources.feed.records, sources.subject, to_ms(request.at) or 0)
     record = decision.record
@@ -110,21 +120,23 @@ def _show_decision(request: HistoryRequest, sources: _Sources, now: float, outpu
 
 def _head(answer: str, sources: _Sources, now: float) -> AnswerHead:
     leader, feed = sources.leader, sources.feed
-    gaps = []
-    if feed.problem:
-        gaps.append(AnswerGap(_RECORDS, GapCause.NO_FEED, "what was decided"))
-    elif feed.records and feed.records[0].get("kind") == "Gap":
-        gaps.append(
-            AnswerGap(_RECORDS, GapCause.NOT_STORED, f"what was before{_tell_oldest(feed)}")
-        )
     return AnswerHead(
         answer,
         now,
         AnswerSource.REPORTED if feed.problem else AnswerSource.STORED,
         None if leader is None else leader.holder or None,
         None if leader is None else leader.term,
-        tuple(gaps),
+        _find_gaps(feed),
     )
+
+
+def _find_gaps(feed: FeedRecords) -> tuple[AnswerGap, ...]:
+    if feed.problem:
+        return (AnswerGap(_RECORDS, GapCause.NO_FEED, "what was decided"),)
+    if feed.records and feed.records[0].get("kind") == "Gap":
+        before = f"what was before{_tell_oldest(feed)}"
+        return (AnswerGap(_RECORDS, GapCause.NOT_STORED, before),)
+    return ()
 
 
 def _tell_oldest(feed: FeedRecords) -> str:

@@ -11,10 +11,14 @@ from typing import Final
 
 from aiohttp import web
 
+from koord.answers.envelope import AnswerGap
+from koord.answers.happenings import Subject
 from koord.answers.reading import Reading, Target, TargetKind
+from koord.answers.story import Story
 from koord.cli.cluster import read_cluster
 from koord.cli.common import ExitCode, fail, say
 from koord.cli.connection import open_client
+from koord.cli.history_view import HistoryRequest, read_story
 from koord.kube.errors import KubeError
 from koord.see.app import BASE, Server
 from koord.see.page_files import ROOT
@@ -33,9 +37,13 @@ def serve(port: int, kubeconfig: str, context: str) -> None:
             target = Target(TargetKind.POD, access.namespace, "")
             return await read_cluster(client, target, for_all=True), target
 
+    def tell(subject: Subject) -> tuple[Story, tuple[AnswerGap, ...]]:
+        request = HistoryRequest(subject.kind, subject.namespace, subject.name)
+        return read_story(request, kubeconfig, context)
+
     gc.enable()  # unlike in commands that end soon
     try:
-        asyncio.run(_serve(Snapshots(lambda: asyncio.run(read())), port))
+        asyncio.run(_serve(Snapshots(lambda: asyncio.run(read()), tell=tell), port))
     except KeyboardInterrupt:
         say("")
     except OSError as error:

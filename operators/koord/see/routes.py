@@ -16,6 +16,7 @@ from koord.answers.envelope import AnswerGap, AnswerHead
 from koord.answers.fragmentation import ModelFragmentation, view_fragmentation
 from koord.answers.gaps import head_of
 from koord.answers.gpu_map import GpuMap, view_map
+from koord.answers.happenings import Subject
 from koord.answers.health import HealthFinding, encode_finding, find_sick
 from koord.answers.outlook import limit_time
 from koord.answers.overview import Overview, view_overview
@@ -34,6 +35,7 @@ from koord.core.defrag.shapes import MOST_GPUS, MOST_PODS, parse_shape
 from koord.core.device.plugin import Devices
 from koord.core.engine.scoring import Scoring
 from koord.core.reservation.plugin import Reservations
+from koord.kube.errors import KubeError
 from koord.see.edit_forms import EditForms, split_subject
 from koord.see.paging import InvalidQuery, ListForm, Row
 from koord.see.snapshots import Snapshot
@@ -144,6 +146,19 @@ def _remedies(snapshot: Snapshot, ask: Ask) -> Any:
     is_over = limit_time(_TRIAL_SECONDS, monotonic)
     answer, gaps = verify(snapshot.reading, _explain(snapshot, ask), is_over)
     return WithGaps(encode_remedies(answer.remedies or ()), gaps)
+
+
+def _story(snapshot: Snapshot, ask: Ask) -> Any:
+    kind, namespace, name = (ask.parts[part] for part in ("kind", "namespace", "name"))
+    if snapshot.tell is None or KINDS.get(kind) not in {TargetKind.POD, TargetKind.POD_GROUP}:
+        raise NothingThere(f"what happened to a {kind} is not told here")
+    try:
+        story, gaps = snapshot.tell(Subject(str(KINDS[kind]), namespace, name))
+    except KubeError as error:
+        raise NothingThere(f"it cannot be told now: {error}") from None
+    if not story.traces:
+        raise NothingThere(f"nothing of the name {name} exists in namespace {namespace}")
+    return WithGaps(encode(story), gaps)
 
 
 def _quotas(snapshot: Snapshot, _: Ask) -> list[Row]:
@@ -318,6 +333,13 @@ ROUTES: Final = (
         "namespaces/{namespace}/remedies/{kind}/{name}",
         "What would help it, each tried on a copy.",
         _remedies,
+        dict,
+    ),
+    Route(
+        "Story",
+        "namespaces/{namespace}/stories/{kind}/{name}",
+        "What happened to it, and where its time went.",
+        _story,
         dict,
     ),
     Route("Quotas", "quotas", "All quotas, and what they use.", _quotas, QuotaView, _BY_NAME),

@@ -13,9 +13,12 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from typing import Final, NoReturn, TypeVar
 
+from koord.answers.envelope import AnswerGap
+from koord.answers.happenings import Subject
 from koord.answers.outlook import limit_time
 from koord.answers.queue_view import QueueEntry
 from koord.answers.reading import Reading, Target
+from koord.answers.story import Story
 from koord.answers.waiting import find_waiting
 from koord.kube.errors import KubeError
 
@@ -29,18 +32,29 @@ _FORESIGHT_SECONDS: Final = 1.0
 T = TypeVar("T")
 Read = Callable[[], tuple[Reading, Target]]
 """Reads the cluster in the calling thread; may raise ``KubeError``."""
+Tell = Callable[[Subject], tuple[Story, tuple[AnswerGap, ...]]]
+"""Reads what happened to an object, and says what is missing; may raise ``KubeError``."""
 log = logging.getLogger(__name__)
 
 
 class Snapshot:
     """The cluster as one reading found it. ``number`` counts the readings of this process."""
 
-    def __init__(self, reading: Reading, target: Target, number: int, at: float) -> None:
+    def __init__(
+        self,
+        reading: Reading,
+        target: Target,
+        number: int,
+        at: float,
+        tell: Tell | None = None,
+    ) -> None:
         self.reading = reading
         self.target = target
         self.number = number
         self.at = at
         """When it was read, in seconds since the epoch."""
+        self.tell = tell
+        """Reads what happened before; None if nobody can."""
 
     @cached_property
     def waiting(self) -> tuple[QueueEntry, ...]:
@@ -52,13 +66,16 @@ class Snapshot:
 class Snapshots:
     """Keeps the last snapshot, and computes answers from it. Run ``run``."""
 
-    def __init__(self, read: Read, least_seconds: float = LEAST_SECONDS) -> None:
+    def __init__(
+        self, read: Read, least_seconds: float = LEAST_SECONDS, tell: Tell | None = None
+    ) -> None:
         self.instance = secrets.token_hex(4)
         """Of this process: what counts readings is comparable within it only."""
         self.last: Snapshot | None = None
         self.problem = ""
         """Why the last reading failed; empty if it did not."""
         self._read = read
+        self._tell = tell
         self._least_seconds = least_seconds
         self._reader = ThreadPoolExecutor(1, "reading")
         self._answerer = ThreadPoolExecutor(1, "answers")
@@ -87,7 +104,8 @@ class Snapshots:
             self.problem = str(error)
             log.warning("Cannot read the cluster", extra={"problem": self.problem})
         else:
-            self.last, self.problem = Snapshot(reading, target, number, time.time()), ""
+            self.last = Snapshot(reading, target, number, time.time(), self._tell)
+            self.problem = ""
         async with self._changed:
             self._changed.notify_all()
 

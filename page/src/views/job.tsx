@@ -1,9 +1,9 @@
 // One unit: why it waits, what would help, what happened to it, and where its pods could go.
 import { useEffect, useState } from "preact/hooks";
-import type { Explanation, Remedies, Remedy } from "../answers";
+import type { Envelope, Explanation, Remedies, Remedy, Story } from "../answers";
 import { editsOf, writeEdits } from "../edits";
 import { BASE, get, useFollowed } from "../live";
-import { ClassBadge, Count, Gaps, Link, Missing, Same, Since } from "../parts";
+import { ClassBadge, Count, Gaps, Link, Missing, Same, ShareBar, Since, tellSeconds } from "../parts";
 import { to, toList, toUnit } from "../route";
 import { tellAmounts } from "./quotas";
 
@@ -30,7 +30,7 @@ export function JobView(props: { parts: string[] }) {
       </p>
       <Why value={value} />
       <Help value={value} remedies={`namespaces/${encodeURIComponent(namespace)}/remedies/${end}`} unit={`${kind}/${namespace}/${name}`} />
-      <Story value={value} />
+      <StorySection value={value} path={`namespaces/${encodeURIComponent(namespace)}/stories/${end}`} />
       <Members value={value} />
       <Offers value={value} />
       <Same command={`koord explain ${kind} ${name} -n ${namespace}`} url={`${BASE}/${path}`} />
@@ -116,22 +116,58 @@ function Help(props: { value: Explanation; remedies: string; unit: string }) {
   );
 }
 
-function Story({ value }: { value: Explanation }) {
-  if (!value.history.length) return null;
+/** Where the time of a unit went: the colour of a phase, as of the class of its reason. */
+const PHASES: Record<string, string> = {
+  Incomplete: "stranded", Held: "stranded", Misconfigured: "broken", Quota: "held", Room: "used", Running: "free",
+};
+
+/** What happened, newest first: asked for once, and again when it stands otherwise. */
+function StorySection(props: { value: Explanation; path: string }) {
+  const { value } = props;
+  const [told, setTold] = useState<Envelope<Story> | null>(null);
+  const [most, setMost] = useState(MOST_TOLD);
+  useEffect(() => {
+    let isLate = false;
+    get<Story>(props.path).then((answer) => { if (!isLate) setTold(answer); }, () => undefined);
+    return () => { isLate = true; };
+  }, [props.path, value.standing, value.reason?.code]);
+  const items = told?.value.items.toReversed()
+    ?? value.history.map((each) => ({ at: each.time, what: each.what, text: each.why, by: each.by, source: "History" }));
+  const phases = told?.value.phases ?? [];
+  if (!items.length && !phases.length) return null;
+  const shares = phases.map((each, at) => ({
+    name: `${at + 1}. ${each.phase} ${tellSeconds(each.ms / 1000)}`, amount: each.ms,
+    sign: each.phase.slice(0, 1), style: PHASES[each.phase] ?? "soon",
+  }));
   return (
     <section aria-labelledby="story">
       <h2 id="story">What happened</h2>
+      {phases.length > 0 && (
+        <>
+          <ShareBar shares={shares} total={told?.value.totalMs ?? 0} label="Where its time went" />
+          <ol class="legend">
+            {phases.map((each, at) => (
+              <li key={at}><span class={`key ${PHASES[each.phase] ?? "soon"}`}>{each.phase.slice(0, 1)}</span>{each.phase} {tellSeconds(each.ms / 1000)}</li>
+            ))}
+            {told?.value.approximate && <li class="none">about: not all of it is recorded</li>}
+          </ol>
+        </>
+      )}
+      {told?.gaps.filter((gap) => gap.because === "NotStored").map((gap) => <p key={gap.then} class="empty">{gap.then}</p>)}
       <ol class="plain">
-        {value.history.map((episode) => (
-          <li key={`${episode.time}${episode.what}`}>
-            <Since at={episode.time} /> ago: <strong>{episode.what}</strong> {episode.why}
-            {episode.by && <span class="none"> by {episode.by}</span>}
+        {items.slice(0, most).map((item, at) => (
+          <li key={`${at}${item.at}`}>
+            <Since at={item.at} /> ago: <strong>{item.what}</strong> {item.text}
+            {item.by && <span class="none"> by {item.by}</span>}
           </li>
         ))}
       </ol>
+      {items.length > most && <button type="button" onClick={() => setMost(most + MOST_TOLD)}>earlier</button>}
     </section>
   );
 }
+
+const MOST_TOLD = 20;
 
 function Members({ value }: { value: Explanation }) {
   if (!value.gang) return null;
