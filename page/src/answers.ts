@@ -36,10 +36,16 @@ export interface Page<T> {
 export interface Turn {
   queue: string;
   position: number | null;
+  waiting: number;
+  ahead: number;
+  gpusAhead: number;
   state: string;
   certainty: string;
   expectedStart: string | null;
   startNoLaterThan: string | null;
+  waitsFor: { name: string | null; end: string | null; level: string }[];
+  reservation: { nodes: Record<string, unknown> } | null;
+  lastMove: { from: string | null; to: string | null; cause: string; by: string | null } | null;
 }
 
 export interface QueueEntry {

@@ -96,12 +96,12 @@ export interface Share {
 }
 
 /** Parts of a whole as a bar; the legend beside it says the same in words. */
-export function ShareBar(props: { shares: Share[]; total: number; label: string }) {
-  const text = props.shares.map((share) => `${share.name} ${share.amount}`).join(", ");
+export function ShareBar(props: { shares: Share[]; label: string; tell: (share: Share) => string }) {
+  const shown = props.shares.filter((share) => share.amount > 0);
   return (
-    <div class="share-bar" role="img" aria-label={`${props.label}: ${text}, of ${props.total}`}>
-      {props.shares.filter((share) => share.amount > 0).map((share) => (
-        <span key={share.name} class={`share ${share.style}`} title={`${share.name} ${share.amount}`}
+    <div class="share-bar" role="img" aria-label={`${props.label}: ${shown.map(props.tell).join(", ")}`}>
+      {shown.map((share, at) => (
+        <span key={at} class={`share ${share.style}`} title={props.tell(share)}
           style={{ flexGrow: String(share.amount) }}>{share.sign}</span>
       ))}
     </div>

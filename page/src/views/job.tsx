@@ -1,10 +1,11 @@
 // One unit: why it waits, what would help, what happened to it, and where its pods could go.
 import { useEffect, useState } from "preact/hooks";
-import type { Envelope, Explanation, Remedies, Remedy, Story } from "../answers";
+import type { Envelope, Explanation, Page, QueueEntry, Remedies, Remedy, Story } from "../answers";
 import { editsOf, writeEdits } from "../edits";
-import { BASE, get, useFollowed } from "../live";
-import { ClassBadge, Count, Gaps, Link, Missing, Same, ShareBar, Since, tellSeconds } from "../parts";
+import { BASE, get, useFollowed, type Question } from "../live";
+import { ClassBadge, Count, Gaps, Link, Missing, QuotaName, Same, ShareBar, Since, tellSeconds, Until } from "../parts";
 import { to, toList, toUnit } from "../route";
+import { keyOf } from "./queue";
 import { tellAmounts } from "./quotas";
 
 export function JobView(props: { parts: string[] }) {
@@ -29,6 +30,7 @@ export function JobView(props: { parts: string[] }) {
         <Link href={toList("queue", { ns: namespace })}>what waits in {namespace}</Link>
       </p>
       <Why value={value} />
+      <When name={`${namespace}/${name}`} kind={kind} />
       <Help value={value} remedies={`namespaces/${encodeURIComponent(namespace)}/remedies/${end}`} unit={`${kind}/${namespace}/${name}`} />
       <StorySection value={value} path={`namespaces/${encodeURIComponent(namespace)}/stories/${end}`} />
       <Members value={value} />
@@ -67,6 +69,56 @@ function Why({ value }: { value: Explanation }) {
       )}
     </section>
   );
+}
+
+/** Where it stands in its queue, and when it is expected to start. */
+function When(props: { kind: string; name: string }) {
+  const question: Question<QueueEntry> = {
+    topic: "queue", path: "queue", params: { search: `${props.kind}/${props.name}`.slice(0, 64) }, keyOf,
+  };
+  const { rows } = useFollowed<Page<QueueEntry>, QueueEntry>(question);
+  const row = ([...rows.values()] as QueueEntry[]).find((each) => each.names.includes(props.name));
+  if (!row) return null;
+  const turn = row.turn;
+  return (
+    <section aria-labelledby="when">
+      <h2 id="when">When</h2>
+      <p>
+        {turn?.position
+          ? <>Position <strong>{turn.position}</strong> of {turn.waiting} in <QuotaName name={turn.queue} />, {turn.ahead} ahead compete with <Count of={turn.gpusAhead} /> GPUs.</>
+          : row.position ? <>Position <strong>{row.position}</strong> in the order of planning, <Count of={row.gpusAhead} /> GPUs ahead.</> : "It has no position yet."}
+        {" "}It has waited for <Since at={row.since} />.
+      </p>
+      <p class="sentence"><Start entry={row} /></p>
+      {turn && turn.waitsFor.length > 0 && (
+        <p>It waits for {turn.waitsFor.slice(0, MOST_AWAITED).map((each, at) => (
+          <span key={at}>{at > 0 && ", "}{each.name ?? "a unit of others"}{each.end && <> (ends <Until at={each.end} />, {LEVELS[each.level] ?? each.level})</>}</span>
+        ))}{turn.waitsFor.length > MOST_AWAITED && ` and ${turn.waitsFor.length - MOST_AWAITED} more`}.</p>
+      )}
+      {turn?.reservation && (
+        <p>Room is held for it on {Object.keys(turn.reservation.nodes).slice(0, MOST_NAMED).map((node, at) => (
+          <span key={node}>{at > 0 && ", "}<Link href={to("node", node)}>{node}</Link></span>
+        ))}.</p>
+      )}
+      {turn?.lastMove?.from && (
+        <p class="reported">It was promised another time before: {turn.lastMove.cause}{turn.lastMove.by && `, ${turn.lastMove.by}`}.</p>
+      )}
+    </section>
+  );
+}
+
+const MOST_AWAITED = 3;
+const LEVELS: Record<string, string> = {
+  Declared: "its limit", Stated: "as stated", History: "as earlier runs did", Default: "by default",
+};
+
+function Start(props: { entry: QueueEntry }) {
+  const turn = props.entry.turn;
+  if (turn?.startNoLaterThan) return <>Starts <Until at={turn.startNoLaterThan} /> at the latest.</>;
+  if (turn?.expectedStart) {
+    return <>Expected to start <Until at={turn.expectedStart} /> ({turn.certainty === "Guess" ? "a guess" : "estimated"}).</>;
+  }
+  return <>{turn?.state === "NeverFits" ? "It would not start even if nothing else ran." : "When it starts is not known."}</>;
 }
 
 const ACTORS: Record<string, string> = {
@@ -135,8 +187,8 @@ function StorySection(props: { value: Explanation; path: string }) {
     ?? value.history.map((each) => ({ at: each.time, what: each.what, text: each.why, by: each.by, source: "History" }));
   const phases = told?.value.phases ?? [];
   if (!items.length && !phases.length) return null;
-  const shares = phases.map((each, at) => ({
-    name: `${at + 1}. ${each.phase} ${tellSeconds(each.ms / 1000)}`, amount: each.ms,
+  const shares = phases.map((each) => ({
+    name: each.phase, amount: each.ms,
     sign: each.phase.slice(0, 1), style: PHASES[each.phase] ?? "soon",
   }));
   return (
@@ -144,7 +196,7 @@ function StorySection(props: { value: Explanation; path: string }) {
       <h2 id="story">What happened</h2>
       {phases.length > 0 && (
         <>
-          <ShareBar shares={shares} total={told?.value.totalMs ?? 0} label="Where its time went" />
+          <ShareBar shares={shares} label="Where its time went" tell={(share) => `${share.name} ${tellSeconds(share.amount / 1000)}`} />
           <ol class="legend">
             {phases.map((each, at) => (
               <li key={at}><span class={`key ${PHASES[each.phase] ?? "soon"}`}>{each.phase.slice(0, 1)}</span>{each.phase} {tellSeconds(each.ms / 1000)}</li>

@@ -38,7 +38,7 @@ export function OverviewView() {
       <Gaps gaps={head?.gaps} />
       <section aria-labelledby="gpus">
         <h2 id="gpus"><Link href={to("map")}>GPUs</Link></h2>
-        <ShareBar shares={shares} total={gpus.total} label="GPUs" />
+        <ShareBar shares={shares} label={`${gpus.total} GPUs`} tell={(share) => `${share.amount} ${share.name}`} />
         <ul class="legend">
           {shares.map((share) => (
             <li key={share.name}>
