@@ -312,6 +312,18 @@ async def test_remedies_are_tried() -> None:
         assert (await client.get(f"{asked}/none"))[0] == 404
 
 
+async def test_an_answer_that_fails_ends_no_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(self: Snapshot) -> None:
+        raise ZeroDivisionError
+
+    async with open_server() as client:
+        monkeypatch.setattr(Snapshot, "waiting", property(fail))
+        url = f"{client.root}{BASE}/stream?topic=queue&topic=quotas"
+        async with client.session.get(url, headers={"Authorization": f"Bearer {KEY}"}) as response:
+            events = read_events(response)
+            assert [(await anext(events))[0] for _ in range(2)] == ["gap", "hello"]
+
+
 async def test_what_happened_is_told_by_who_can_read_it() -> None:
     async with open_server() as client:
         asked = f"{BASE}/namespaces/default/stories/podgroup/train"

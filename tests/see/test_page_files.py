@@ -55,8 +55,9 @@ async def test_files_with_a_hash_are_kept_for_ever_and_others_are_not_there() ->
 
 
 async def test_the_root_leads_to_the_page() -> None:
-    status, _, headers = await get("/")
-    assert (status, headers["Location"]) == (302, "/page/")
+    for path in ("/", "/page"):
+        status, _, headers = await get(path)
+        assert (status, headers["Location"]) == (302, "/page/")
 
 
 def test_names_of_built_files_have_the_hash_of_what_is_in_them() -> None:

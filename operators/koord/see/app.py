@@ -93,7 +93,8 @@ class Server:
         app.router.add_get("/healthz", self._healthz)
         app.router.add_post("/session", self._begin_session)
         app.router.add_get("/openapi.json", self._openapi)
-        app.router.add_get("/", self._go_to_page)
+        for path in ("/", ROOT):
+            app.router.add_get(path, self._go_to_page)
         app.router.add_get(ROOT + "/{name:.*}", self._page)
         app.router.add_get(f"{BASE}/stream", self._stream)
         for route in ROUTES:
@@ -122,7 +123,7 @@ class Server:
         hosts = {f"{name}:{self.port}" for name in ("127.0.0.1", "localhost", "[::1]")}
         if request.host not in hosts:
             raise web.HTTPMisdirectedRequest(reason="this is no name of this server")
-        is_page = request.path.startswith(f"{ROOT}/")
+        is_page = f"{request.path}/".startswith(f"{ROOT}/")
         if not is_page and request.path not in _OPEN and not self._is_known(request):
             raise web.HTTPUnauthorized(reason="send the key that koord page printed")
         if request.path == "/healthz":

@@ -8,6 +8,7 @@ Differences are those of documents: no route knows of streams.
 
 import asyncio
 import json
+import logging
 import re
 import secrets
 import time
@@ -31,6 +32,7 @@ from koord.see.paging import (
 from koord.see.routes import ROUTES, Ask, NothingThere, Route, WithGaps, head_for, wrap
 from koord.see.snapshots import Snapshot, Snapshots
 
+log = logging.getLogger(__name__)
 MOST_STREAMS: Final = 100
 MOST_TOPICS: Final = 8
 MOST_TOPIC: Final = 1024
@@ -209,6 +211,12 @@ class _NextEvent:
         except NothingThere as error:
             topic.has_begun = False
             return _event("gap", {"topic": topic.name, "message": str(error)}, identity)
+        except Exception:
+            trace = secrets.token_hex(4)
+            log.exception("An answer failed", extra={"topic": topic.name, "trace": trace})
+            topic.has_begun = False
+            body = {"topic": topic.name, "message": f"the log says more: {trace}"}
+            return _event("gap", body, identity)
         if changes is None:
             return b""
         kind = "value" if "value" in changes else "rows"
