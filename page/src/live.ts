@@ -289,7 +289,7 @@ function take(kind: "hello" | "rows" | "value" | "gap", told: Told & Partial<Env
     else subject.signal.value = { ...NOTHING, head, value: head.value };
     return;
   }
-  if (kind !== "hello") problem.value = ""; // the cluster was read again
+  problem.value = ""; // the cluster was read again
   if (kind === "value") {
     subject.signal.value = { ...before, value: told.value, missing: "" };
     return;
