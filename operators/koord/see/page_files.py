@@ -32,14 +32,14 @@ class PageFile(NamedTuple):
 
 @cache
 def _read_all() -> Mapping[str, PageFile]:
-    found = {}
+    by_name = {}
     for file in files("koord.see").joinpath("static").iterdir():
         content_type = _TYPES.get(file.name.rpartition(".")[2])
         if file.is_file() and content_type is not None:
             is_hashed = file.name.count(".") > 1
             caching = _FOR_EVER if is_hashed else _ASK_AGAIN
-            found[file.name] = PageFile(file.read_bytes(), content_type, caching)
-    return found
+            by_name[file.name] = PageFile(file.read_bytes(), content_type, caching)
+    return by_name
 
 
 def find_file(name: str) -> PageFile | None:
@@ -47,7 +47,7 @@ def find_file(name: str) -> PageFile | None:
 
     What looks like a file and is none is not there: a script that is out of date is no view.
     """
-    found = _read_all()
-    if name in found or name.endswith((".js", ".css")):
-        return found.get(name)
-    return found.get(_SHELL)
+    by_name = _read_all()
+    if name in by_name or name.endswith((".js", ".css")):
+        return by_name.get(name)
+    return by_name.get(_SHELL)
