@@ -18,7 +18,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Use the system certificates, which may include a company's own authority.
 export UV_SYSTEM_CERTS ?= true
 .DEFAULT_GOAL := help
-.PHONY: page page-test help demo test coverage test-versions check soak bench format crds policies site reference chart image audit clean
+.PHONY: page page-check page-test help demo test coverage test-versions check soak bench format crds policies site reference chart image audit clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile
@@ -93,6 +93,10 @@ audit: .tools/ready ## look up known vulnerabilities of all packages in uv.lock 
 
 page: ## build the page of `koord page` into the package (needs Node.js and the npm registry)
 	@cd page && npm ci --ignore-scripts --no-audit --no-fund && npx tsc --noEmit && node build.mjs
+
+page-check: ## build the page again, and say whether that is what is committed
+	@cd page && npm ci --ignore-scripts --no-audit --no-fund && npx tsc --noEmit && node build.mjs ../build/static
+	@diff -r build/static operators/koord/see/static
 
 page-test: .tools/ready ## look at the page in Chromium (installs Playwright, without its browsers)
 	@PLAYWRIGHT_SKIP_BROWSER_DOWNLOAD=1 .tools/venv/bin/uv sync --frozen --all-packages --group page --python $(PYTHON)

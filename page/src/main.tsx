@@ -4,7 +4,7 @@ import { useEffect, useState } from "preact/hooks";
 import { asOf, clockAhead, heardAt, problem, standing, tick, unlock } from "./live";
 import { Help, isHelpOpen, listen } from "./keys";
 import { Link, tellSeconds } from "./parts";
-import { go, place, ROOT, split, to } from "./route";
+import { go, place, split, to } from "./route";
 import { OverviewView } from "./views/overview";
 import { QueueView } from "./views/queue";
 import { JobView } from "./views/job";
@@ -155,14 +155,14 @@ function Locked() {
 async function takeKey(): Promise<void> {
   const key = new URLSearchParams(window.location.hash.slice(1)).get("k");
   if (!key) return;
-  window.history.replaceState(null, "", window.location.pathname + window.location.search);
+  go(window.location.pathname + window.location.search, true);
   await unlock(key);
 }
 
 async function start(): Promise<void> {
   await takeKey();
   window.addEventListener("hashchange", () => void takeKey());
-  if (window.location.pathname === ROOT) go(to(""), true);
+  go(window.location.href.slice(window.location.origin.length), true);
   expand();
   listen(VIEWS);
   const root = document.getElementById("page");

@@ -44,18 +44,19 @@ export function goBack(): void {
 
 export const place = signal<Place>(read());
 
-window.addEventListener("popstate", () => {
-  depth = Math.max(0, depth - 1);
+window.addEventListener("popstate", (event) => {
+  // An entry without a state is a part of the present view.
+  depth = (event.state as { depth?: number } | null)?.depth ?? depth;
   place.value = read();
 });
 
 /** Go to a view; with `isSame` the reader stays where she is, and going back skips it. */
 export function go(href: string, isSame = false): void {
-  if (isSame) window.history.replaceState(null, "", href);
-  else window.history.pushState(null, "", href);
+  if (!isSame) depth += 1;
+  if (isSame) window.history.replaceState({ depth }, "", href);
+  else window.history.pushState({ depth }, "", href);
   place.value = read();
   if (!isSame) {
-    depth += 1;
     window.scrollTo(0, 0);
     document.getElementById("title")?.focus();
   }

@@ -121,8 +121,8 @@ class EditForms:
 
 def split_subject(ref: str) -> tuple[str, str, str]:
     """Read ``podgroup/NAMESPACE/NAME`` and ``quota/NAME``, all in full."""
-    kind, _, rest = ref.partition("/")
-    namespace, _, name = rest.rpartition("/")
+    kind, _, key = ref.partition("/")
+    namespace, _, name = key.rpartition("/")
     if not kind or not name:
         raise EditError(f"{ref!r} is no KIND/NAMESPACE/NAME")
     return kind.lower(), namespace, name

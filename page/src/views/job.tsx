@@ -4,7 +4,7 @@ import type { Envelope, Explanation, Page, QueueEntry, Remedies, Remedy, Story }
 import { editsOf, writeEdits } from "../edits";
 import { BASE, get, useFollowed, type Question } from "../live";
 import { ClassBadge, Count, Gaps, Link, Missing, QuotaName, Same, ShareBar, Since, tellSeconds, Until } from "../parts";
-import { to, toList, toUnit } from "../route";
+import { place, to, toList, toUnit } from "../route";
 import { keyOf } from "./queue";
 import { tellAmounts } from "./quotas";
 
@@ -15,6 +15,11 @@ export function JobView(props: { parts: string[] }) {
   const { head, value, missing } = useFollowed<Explanation>({
     topic: "explanation", path, inPath: { namespace, kind, name },
   });
+  const hash = place.value.hash;
+  const isThere = value !== null;
+  useEffect(() => {
+    if (hash && isThere) document.getElementById(hash)?.scrollIntoView();
+  }, [hash, isThere]);
   if (!value) return <Missing message={missing} />;
   const owner = value.owner;
   return (
