@@ -99,8 +99,11 @@ export function placeOf(layout: Layout, spot: Spot, at: number): [number, number
   return [spot.x + (at % WIDEST) * layout.cell, top + Math.floor(at / WIDEST) * layout.cell];
 }
 
+/** A cell that somebody uses, where it does not matter who. */
+export const IN_USE = "-";
+
 const STATES: Record<string, string> = {
-  ".": "free", "%": "used in part", "~": "held by a reservation", "+": "stranded", "!": "broken",
+  ".": "free", [IN_USE]: "in use", "%": "used in part", "~": "held by a reservation", "+": "stranded", "!": "broken",
   "#": "on a node that is down", "*": "used by others",
 };
 

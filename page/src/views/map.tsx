@@ -2,7 +2,7 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { Fragmentation, GpuMap, MapNode } from "../answers";
 import { BASE, useFollowed } from "../live";
-import { findCell, findSpot, group, layOut, NAME_HEIGHT, placeOf, tellCell, tellCells, type Layout } from "../map_layout";
+import { findCell, findSpot, group, IN_USE, layOut, NAME_HEIGHT, placeOf, tellCell, tellCells, type Layout } from "../map_layout";
 import { Count, Filter, Gaps, Link, Missing, Same, Table, type Column } from "../parts";
 import { go, place, setParams, to, toList } from "../route";
 import { colours, resolve } from "../theme";
@@ -72,8 +72,10 @@ function FragmentationLine() {
   );
 }
 
+/** Return the cells of a node; who has them matters in two of the modes only. */
 function cellsOf(node: MapNode, mode: string): string {
-  return mode === "quota" ? node.quotas : node.tenants;
+  if (mode === "quota") return node.quotas;
+  return mode === "tenant" ? node.tenants : node.tenants.replace(/[A-Za-z0-9*%]/g, IN_USE);
 }
 
 function namesOf(map: GpuMap, mode: string): string[] {
@@ -81,7 +83,7 @@ function namesOf(map: GpuMap, mode: string): string[] {
 }
 
 const STATE_STYLES: Record<string, string> = {
-  ".": "free", "%": "down", "~": "held", "+": "stranded", "!": "broken", "#": "down", "*": "others",
+  ".": "free", "%": "down", "~": "held", "+": "stranded", "!": "broken", "#": "down", "*": "others", [IN_USE]: "used",
 };
 const COLOURS = ["used", "held", "free", "stranded", "broken", "down", "others", "text", "soft", "bg"] as const;
 
@@ -97,7 +99,6 @@ function colourOf(cell: string, map: GpuMap, mode: string, known: Record<string,
   if (mode === "free") return known["others"] ?? "";
   const style = STATE_STYLES[cell];
   if (style) return known[style] ?? "";
-  if (mode === "health") return known["used"] ?? "";
   const name = namesOf(map, mode)[map.letters.indexOf(cell)] ?? "";
   return `oklch(0.5 0.12 ${hueOf(name)})`;
 }
