@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.builders import make_pod
-from tests.page.conftest import KEY, Stage, open_stage
+from tests.page.stage import KEY, open_stage
 from tests.see.scene import make_scene
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from tests.page.stage import Stage
 
 ROOT = Path(__file__).parents[2]
 PICTURES = ROOT / "build" / "page"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests.builders import make_node, make_pod, make_pod_group, make_quota
-from tests.cluster import FakeCluster, make_cluster
+from tests.cluster import make_cluster
 from tests.device.nodes import report
 from tests.objects import upsert_devices, upsert_reservation
 from tests.reservation.make import make_reservation
@@ -14,6 +14,8 @@ from koord.core.topology.layers import NODE_LAYER, Layer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from tests.cluster import FakeCluster
 
 GPU = "nvidia.com/gpu"
 LAYERS = (

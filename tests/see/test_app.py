@@ -15,9 +15,9 @@ from tests.builders import make_node, make_pod, make_quota
 from tests.cluster import FakeCluster, make_cluster
 
 from koord.answers.envelope import AnswerGap, GapCause
-from koord.answers.happenings import SeenObjects, Subject
+from koord.answers.happenings import SeenObjects
 from koord.answers.reading import Reading, Target, TargetKind
-from koord.answers.story import Story, make_story
+from koord.answers.story import make_story
 from koord.kube.errors import KubeError
 from koord.see.app import BASE, BURST, Bucket, Server
 from koord.see.openapi import make_document
@@ -27,6 +27,9 @@ from koord.see.stream import parse_topic
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
+
+    from koord.answers.happenings import Subject
+    from koord.answers.story import Story
 
 KEY = "right"
 HERE = Target(TargetKind.POD, "default", "")

@@ -77,9 +77,7 @@ def test_every_gpu_is_one_cell(
     letters: dict[str, int],
     is_down: bool,  # noqa: FBT001 - drawn
 ) -> None:
-    gpus = NodeGpus(
-        "n", "m", used, held, free, broken=broken, stranded=stranded, is_down=is_down
-    )
+    gpus = NodeGpus("n", "m", used, held, free, broken=broken, stranded=stranded, is_down=is_down)
     cells = make_cells(gpus, letters)
     assert len(cells) == min(gpus.total, MOST_CELLS)
     if is_down:

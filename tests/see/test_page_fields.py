@@ -19,7 +19,7 @@ from koord.answers.remedies import Remedy, RemedyActor, RemedyKind, encode_remed
 from koord.answers.story import Story
 from koord.core.model.gang_history import Episode
 from koord.see.paging import ListQuery, make_page
-from koord.see.routes import ROUTES, Ask, Route, WithGaps, head_for, wrap
+from koord.see.routes import ROUTES, Ask, WithGaps, head_for, wrap
 from koord.see.snapshots import Snapshot
 
 TYPES = Path(__file__).parents[2] / "page" / "src" / "answers.ts"
@@ -55,9 +55,8 @@ def make_samples(asked: Asked) -> dict[str, Any]:
     explanation = asked.ask("Explanation", **unit)
     node, devices = asked.ask("Node", name="gpu-00"), asked.ask("Devices", name="gpu-00")
     what_if = asked.ask("WhatIf", {"edits": [{"delete": {"ref": "podgroup/default/tune"}}]})
-    route: Route = BY_NAME["Overview"]
     gap = AnswerGap("nodes", GapCause.NO_RIGHT, "whether there is room")
-    head = head_for(route, asked.snapshot, Ask(), "i", time.time())
+    head = head_for(BY_NAME["Overview"], asked.snapshot, Ask(), "i", time.time())
     envelope = wrap(head, WithGaps(None, (gap,)))
     remedy = Remedy(RemedyKind.ADD_NODES, RemedyActor.OWNER, "Add it", {"nodes": 1})
     fragmentation, gpu_map = asked.ask("Fragmentation"), asked.ask("Map")

@@ -1,0 +1,73 @@
+"""A server of answers in a thread of its own, about a cluster that tests change."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from aiohttp import web
+
+from koord.answers.reading import Reading, Target, TargetKind
+from koord.kube.errors import KubeError
+from koord.see.app import Server
+from koord.see.snapshots import Snapshots
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.cluster import FakeCluster
+
+KEY = "the-key"
+
+
+class Stage:
+    """A server in a thread of its own; the cluster is changed between readings."""
+
+    def __init__(self, cluster: FakeCluster) -> None:
+        self.cluster = cluster
+        self.problem = ""
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        self._snapshots = Snapshots(self._read)
+        self._server = Server(self._snapshots, KEY)
+        self._runner: web.AppRunner | None = None
+        self.root = self._call(self._start())
+
+    def _call(self, work: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
+
+    async def _start(self) -> str:
+        self._runner = web.AppRunner(self._server.make_app(), shutdown_timeout=0.1)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
+        self._server.port = int(self._runner.addresses[0][1])
+        await self._snapshots.read_once()
+        return f"http://127.0.0.1:{self._server.port}"
+
+    def _read(self) -> tuple[Reading, Target]:
+        if self.problem:
+            raise KubeError(self.problem)
+        return Reading(self.cluster.state), Target(TargetKind.POD, "default", "")
+
+    def read_again(self) -> None:
+        self._call(self._snapshots.read_once())
+
+    def close(self) -> None:
+        assert self._runner is not None
+        self._snapshots.close()
+        self._call(self._runner.cleanup())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(5)
+        self._loop.close()
+
+
+@contextmanager
+def open_stage(cluster: FakeCluster) -> Iterator[Stage]:
+    stage = Stage(cluster)
+    try:
+        yield stage
+    finally:
+        stage.close()
