@@ -4,7 +4,7 @@ import { BASE, loadMore, useFollowed, type Question } from "../live";
 import { Count, Filter, Gaps, Link, Missing, Same, Since } from "../parts";
 import { place, setParams, to, toUnit } from "../route";
 
-function keyOf(row: Finding): string {
+export function keyOf(row: Finding): string {
   return [...Object.values(row.subject).map(String), row.reason].join("/");
 }
 
@@ -50,7 +50,7 @@ const PLACES: Record<string, (name: string, namespace: string) => string> = {
   ElasticQuota: (name) => to("quotas", name),
 };
 
-function Subject({ row }: { row: Finding }) {
+export function Subject({ row }: { row: Finding }) {
   const { kind, namespace, name, device } = row.subject;
   const text = `${kind} ${namespace ? `${namespace}/` : ""}${name}${device ? ` ${device}` : ""}`;
   const find = PLACES[kind];

@@ -1,9 +1,69 @@
 // The cluster at a glance.
 import { useEffect } from "preact/hooks";
-import type { Overview } from "../answers";
+import { numberOf } from "../amounts";
+import type { Finding, Overview, Page, Quota } from "../answers";
 import { BASE, useFollowed } from "../live";
-import { ClassBadge, CLASSES, Count, Gaps, Link, Missing, Names, Same, ShareBar, Since, type Share } from "../parts";
+import { ClassBadge, CLASSES, Count, Gaps, Link, Missing, Names, QuotaName, Same, ShareBar, Since, type Share } from "../parts";
 import { go, isFirst, to, toList } from "../route";
+import { keyOf as keyOfFinding, Subject } from "./health";
+import { findResources, keyOf as keyOfQuota, QuotaBar, scaleOf } from "./quotas";
+
+const MOST_SHOWN = 5;
+
+/** The quotas that matter most: who is over its share, who is owed some of it, who uses most. */
+function QuotaCard(props: { over: string[] }) {
+  const { rows } = useFollowed<Page<Quota>, Quota>({ topic: "quotas", path: "quotas", keyOf: keyOfQuota });
+  const quotas = ([...rows.values()] as Quota[]).filter((quota) => !quota.isParent);
+  const resource = findResources(quotas)[0] ?? "";
+  const read = (amounts: Record<string, string>) => numberOf(amounts[resource]);
+  const owedTo = (quota: Quota) => Math.max(0, Math.min(read(quota.demand), read(quota.scaledMin)) - read(quota.used));
+  const shown = [...quotas]
+    .sort((a, b) => read(b.over) - read(a.over) || owedTo(b) - owedTo(a) || read(b.used) - read(a.used))
+    .slice(0, MOST_SHOWN);
+  const largest = Math.max(1, ...shown.map((quota) => scaleOf(quota, resource)));
+  return (
+    <section class="card" aria-labelledby="shares">
+      <h2 id="shares"><Link href={to("quotas")}>Quotas</Link> <small>{resource}</small></h2>
+      {shown.length === 0 && <p class="empty">There are no quotas.</p>}
+      <ul class="plain">
+        {shown.map((quota) => (
+          <li key={quota.name}>
+            <div class="line">
+              <QuotaName name={quota.name} />
+              <span class="push">
+                {quota.used[resource] ?? "0"} of {quota.entitled[resource] ?? "–"}
+                {quota.over[resource] && <strong class="bad"> over by {quota.over[resource]}</strong>}
+                {owedTo(quota) > 0 && <strong> owed {owedTo(quota).toLocaleString("en")}</strong>}
+              </span>
+            </div>
+            <QuotaBar quota={quota} resource={resource} largest={largest} />
+          </li>
+        ))}
+      </ul>
+      {props.over.length > MOST_SHOWN && <p><Link href={to("quotas")}>{props.over.length} are over their share</Link></p>}
+    </section>
+  );
+}
+
+function SickCard(props: { count: number }) {
+  const { order, rows } = useFollowed<Page<Finding>, Finding>({ topic: "health", path: "health", keyOf: keyOfFinding });
+  const shown = order.slice(0, MOST_SHOWN).map((key) => rows.get(key) as Finding | undefined).filter((row) => row !== undefined);
+  return (
+    <section class="card" aria-labelledby="sick">
+      <h2 id="sick"><Link href={to("health")}>Sick</Link></h2>
+      {props.count === 0 && <p class="empty">All is well.</p>}
+      <ul class="plain">
+        {shown.map((row) => (
+          <li key={keyOfFinding(row)} class="line">
+            <Subject row={row} /> <span class={row.severity === "Error" ? "bad" : ""}>{row.reason}</span>
+            {row.gpusOut > 0 && <span class="push"><Count of={row.gpusOut} /> GPUs</span>}
+          </li>
+        ))}
+      </ul>
+      {props.count > shown.length && <p><Link href={to("health")}>all <Count of={props.count} /></Link></p>}
+    </section>
+  );
+}
 
 /** Where the GPUs of a part are listed. */
 const LISTS: Record<string, string> = {
@@ -80,19 +140,8 @@ export function OverviewView() {
             ))}
           </ol>
         </section>
-        <section class="card" aria-labelledby="over">
-          <h2 id="over"><Link href={to("quotas")}>Over their share</Link></h2>
-          {value.over.length === 0 && <p class="empty">No quota uses more than it is entitled to.</p>}
-          <ul class="plain">
-            {value.over.map((name) => <li key={name}><Link href={to("quotas", name)}>{name}</Link></li>)}
-          </ul>
-        </section>
-        <section class="card" aria-labelledby="sick">
-          <h2 id="sick"><Link href={to("health")}>Sick</Link></h2>
-          <p class={value.sick ? "big bad" : "empty"}>
-            {value.sick ? <Link href={to("health")}><Count of={value.sick} /> to look at</Link> : "All is well."}
-          </p>
-        </section>
+        <QuotaCard over={value.over} />
+        <SickCard count={value.sick} />
       </div>
       <Same command="koord watch" url={`${BASE}/overview`} />
     </>

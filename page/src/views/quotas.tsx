@@ -7,7 +7,7 @@ import { place, setParams, to, toList, toUnit } from "../route";
 import { numberOf } from "../amounts";
 
 const MOST_ROWS = 300;
-const keyOf = (quota: Quota): string => quota.name;
+export const keyOf = (quota: Quota): string => quota.name;
 
 export function QuotasView(props: { parts: string[] }) {
   const name = props.parts[0];
@@ -75,7 +75,7 @@ function AllQuotas() {
   );
 }
 
-function findResources(quotas: Quota[]): string[] {
+export function findResources(quotas: Quota[]): string[] {
   const names = new Set(quotas.flatMap((quota) => [...Object.keys(quota.max), ...Object.keys(quota.min)]));
   return [...names].sort((a, b) => Number(b.includes("gpu")) - Number(a.includes("gpu")) || a.localeCompare(b));
 }
@@ -99,13 +99,14 @@ function arrange(quotas: Quota[]): { quota: Quota; depth: number }[] {
   return arranged;
 }
 
-function scaleOf(quota: Quota, resource: string): number {
+export function scaleOf(quota: Quota, resource: string): number {
   const most = numberOf(quota.max[resource]);
   const others = [quota.used, quota.min, quota.entitled].map((amounts) => numberOf(amounts[resource]));
   return Math.max(Number.isFinite(most) ? most : 0, ...others.filter(Number.isFinite));
 }
 
-function QuotaBar(props: { quota: Quota; resource: string; largest: number }) {
+/** What a quota uses within its max, drawn to the scale of the largest; numbers stand beside it. */
+export function QuotaBar(props: { quota: Quota; resource: string; largest: number }) {
   const { quota, resource, largest } = props;
   const read = (amounts: Record<string, string>) => numberOf(amounts[resource]);
   const [used, min, share, most] = [read(quota.used), read(quota.scaledMin), read(quota.entitled), read(quota.max)];
