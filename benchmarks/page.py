@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tests.builders import make_node, make_pod, make_quota
 from tests.cluster import make_cluster
-from tests.page.stage import KEY, Stage, open_stage
+from tests.page.stage import KEY, open_stage
 from tests.see.scene import GPU, LAYERS
 
 if TYPE_CHECKING:
     from tests.cluster import FakeCluster
+    from tests.page.stage import Stage
 
 SLOWER: Final = 4
 CHANGED: Final = 500

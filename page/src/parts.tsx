@@ -123,6 +123,11 @@ export function Gaps(props: { gaps: Gap[] | undefined }) {
   );
 }
 
+/** Whether nothing is known of a kind, so that an empty list means nothing. */
+export function isUnread(gaps: Gap[] | undefined, kind: string): boolean {
+  return gaps?.some((gap) => gap.missing.replace(/^all /, "").startsWith(kind)) ?? false;
+}
+
 const WHY: Record<string, string> = {
   NoRight: "you may not list",
   NotServed: "not served:",

@@ -220,7 +220,15 @@ def _topology(snapshot: Snapshot, ask: Ask) -> Any:
     return encode(view_topology(state, name, tree))
 
 
+def _refuse_gaps(snapshot: Snapshot, what: str) -> None:
+    """Refuse to plan without all that plans depend on. May raise ``NothingThere``."""
+    unread = [kind for kind in _PLANS_NEED if snapshot.reading.extent_of(kind) is not None]
+    if unread:
+        raise NothingThere(f"{what} is not known: you may not list all {', '.join(unread)}")
+
+
 def _room(snapshot: Snapshot, ask: Ask) -> Any:
+    _refuse_gaps(snapshot, "where there is room")
     wrong = sorted(ask.body.keys() - _ROOM_BODY.keys())
     if wrong:
         raise InvalidQuery(f"{wrong[0]}: there is no such field; there are {', '.join(_ROOM_BODY)}")
@@ -249,9 +257,7 @@ _ROOM_BODY: Final = {
 
 def _what_if(snapshot: Snapshot, ask: Ask) -> Any:
     reading, written = snapshot.reading, ask.body.get("edits")
-    unknown = [kind for kind in _PLANS_NEED if reading.extent_of(kind) is not None]
-    if unknown:
-        raise NothingThere(f"what would change is not known: you may not list all {unknown[0]}")
+    _refuse_gaps(snapshot, "what would change")
     if ask.body.keys() - _WHAT_IF_BODY.keys() or not isinstance(written, list) or not written:
         raise InvalidQuery("edits: give a list of them, such as {drain: {nodes: [n1]}}")
     if len(written) > MOST_EDITS:

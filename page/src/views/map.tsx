@@ -3,7 +3,7 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { Fragmentation, GpuMap, MapNode } from "../answers";
 import { BASE, useFollowed } from "../live";
 import { findCell, findSpot, group, IN_USE, layOut, NAME_HEIGHT, placeOf, tellCell, tellCells, type Layout } from "../map_layout";
-import { Count, Filter, Gaps, Link, Missing, Same, Table, type Column } from "../parts";
+import { Count, Filter, Gaps, isUnread, Link, Missing, Same, Table, type Column } from "../parts";
 import { go, place, setParams, to, toList } from "../route";
 import { colours, resolve } from "../theme";
 
@@ -22,7 +22,7 @@ export function MapView() {
   );
   if (!value) return <Missing message={missing} />;
   if (!value.nodes.length) {
-    return <><Gaps gaps={head?.gaps} /><p class="empty">No node has GPUs.</p></>;
+    return <><Gaps gaps={head?.gaps} /><p class="empty">{isUnread(head?.gaps, "nodes") ? "Which nodes there are is not known." : "No node has GPUs."}</p></>;
   }
   const topologies = value.topologies.map((topology) => topology.name);
   const topology = Math.max(0, topologies.indexOf(read("topology")));

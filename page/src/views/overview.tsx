@@ -3,7 +3,7 @@ import { useEffect } from "preact/hooks";
 import { numberOf } from "../amounts";
 import type { Finding, Overview, Page, Quota } from "../answers";
 import { BASE, useFollowed } from "../live";
-import { ClassBadge, CLASSES, Count, Gaps, Link, Missing, Names, QuotaName, Same, ShareBar, Since, type Share } from "../parts";
+import { ClassBadge, CLASSES, Count, Gaps, isUnread, Link, Missing, Names, QuotaName, Same, ShareBar, Since, type Share } from "../parts";
 import { go, isFirst, to, toList } from "../route";
 import { keyOf as keyOfFinding, Subject } from "./health";
 import { findResources, keyOf as keyOfQuota, QuotaBar, scaleOf } from "./quotas";
@@ -12,7 +12,7 @@ const MOST_SHOWN = 5;
 
 /** The quotas that matter most: who is over its share, who is owed some of it, who uses most. */
 function QuotaCard(props: { over: string[] }) {
-  const { rows } = useFollowed<Page<Quota>, Quota>({ topic: "quotas", path: "quotas", keyOf: keyOfQuota });
+  const { head, rows } = useFollowed<Page<Quota>, Quota>({ topic: "quotas", path: "quotas", keyOf: keyOfQuota });
   const quotas = ([...rows.values()] as Quota[]).filter((quota) => !quota.isParent);
   const resource = findResources(quotas)[0] ?? "";
   const read = (amounts: Record<string, string>) => numberOf(amounts[resource]);
@@ -24,7 +24,7 @@ function QuotaCard(props: { over: string[] }) {
   return (
     <section class="card" aria-labelledby="shares">
       <h2 id="shares"><Link href={to("quotas")}>Quotas</Link> <small>{resource}</small></h2>
-      {shown.length === 0 && <p class="empty">There are no quotas.</p>}
+      {shown.length === 0 && <p class="empty">{isUnread(head?.gaps, "elasticquotas") ? "Which quotas there are is not known." : "There are no quotas."}</p>}
       <ul class="plain">
         {shown.map((quota) => (
           <li key={quota.name}>
@@ -98,6 +98,7 @@ export function OverviewView() {
       <Gaps gaps={head?.gaps} />
       <section aria-labelledby="gpus">
         <h2 id="gpus"><Link href={to("map")}>GPUs</Link></h2>
+        {isUnread(head?.gaps, "nodes") && <p class="empty">How many GPUs there are is not known.</p>}
         <ShareBar shares={shares} label={`${gpus.total} GPUs`} tell={(share) => `${share.amount} ${share.name}`} />
         <ul class="legend">
           {shares.map((share) => (

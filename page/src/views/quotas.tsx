@@ -2,7 +2,7 @@
 import { useEffect, useMemo } from "preact/hooks";
 import type { Page, Quota, QuotaInFull } from "../answers";
 import { BASE, loadMore, useFollowed, type Question } from "../live";
-import { Filter, Gaps, Link, Missing, QuotaName, Same, Since } from "../parts";
+import { Filter, Gaps, isUnread, Link, Missing, QuotaName, Same, Since } from "../parts";
 import { place, setParams, to, toList, toUnit } from "../route";
 import { numberOf } from "../amounts";
 
@@ -32,7 +32,7 @@ function AllQuotas() {
   return (
     <>
       <Gaps gaps={head?.gaps} />
-      {quotas.length === 0 && <p class="empty">There are no quotas.</p>}
+      {quotas.length === 0 && <p class="empty">{isUnread(head?.gaps, "elasticquotas") ? "Which quotas there are is not known." : "There are no quotas."}</p>}
       {quotas.length > 0 && (
         <>
           <div class="filters">
