@@ -49,7 +49,7 @@ KINDS: Final = {
 
 
 _PLANS_NEED: Final = (KindName.NODES, KindName.PODS, KindName.POD_GROUPS, KindName.QUOTAS)
-"""What must be known as a whole before something is tried."""
+"""What must be known as a whole before quotas and jobs are planned."""
 _TRIAL_SECONDS: Final = 1.0
 """What trying may take, until it ends with what it has."""
 
@@ -220,15 +220,16 @@ def _topology(snapshot: Snapshot, ask: Ask) -> Any:
     return encode(view_topology(state, name, tree))
 
 
-def _refuse_gaps(snapshot: Snapshot, what: str) -> None:
-    """Refuse to plan without all that plans depend on. May raise ``NothingThere``."""
-    unread = [kind for kind in _PLANS_NEED if snapshot.reading.extent_of(kind) is not None]
+def _refuse_gaps(snapshot: Snapshot, what: str, kinds: Sequence[str]) -> None:
+    """Refuse to plan without all objects of some kinds. May raise ``NothingThere``."""
+    unread = [kind for kind in kinds if snapshot.reading.extent_of(kind) is not None]
     if unread:
         raise NothingThere(f"{what} is not known: you may not list all {', '.join(unread)}")
 
 
 def _room(snapshot: Snapshot, ask: Ask) -> Any:
-    _refuse_gaps(snapshot, "where there is room")
+    needed = _PLANS_NEED if ask.body.get("quota") else (KindName.NODES,)
+    _refuse_gaps(snapshot, "where there is room", needed)
     wrong = sorted(ask.body.keys() - _ROOM_BODY.keys())
     if wrong:
         raise InvalidQuery(f"{wrong[0]}: there is no such field; there are {', '.join(_ROOM_BODY)}")
@@ -257,7 +258,7 @@ _ROOM_BODY: Final = {
 
 def _what_if(snapshot: Snapshot, ask: Ask) -> Any:
     reading, written = snapshot.reading, ask.body.get("edits")
-    _refuse_gaps(snapshot, "what would change")
+    _refuse_gaps(snapshot, "what would change", _PLANS_NEED)
     if ask.body.keys() - _WHAT_IF_BODY.keys() or not isinstance(written, list) or not written:
         raise InvalidQuery("edits: give a list of them, such as {drain: {nodes: [n1]}}")
     if len(written) > MOST_EDITS:
