@@ -36,7 +36,7 @@ GROUPS = {
 WITHOUT_CLUSTER = frozenset([
     "agent", "audit", "conformance", "controllers", "core", "defrag", "device", "eviction",
     "framework", "fuzz", "gang", "image", "isolation", "load", "maintenance", "migrate",
-    "migration", "names", "numa", "placement", "preemption", "queue", "quota", "recorded",
+    "migration", "names", "numa", "page", "placement", "preemption", "queue", "quota", "recorded",
     "reservation", "see", "support", "suspend", "text", "topology",
 ])
 # fmt: on
