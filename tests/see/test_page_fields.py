@@ -104,16 +104,20 @@ def make_samples(asked: Asked) -> dict[str, Any]:
     }
 
 
-SAMPLES = make_samples(Asked())
 FIELDS = read_types()
 UNSEEN = {"Loan"}
 """Interfaces of which the scene has no document."""
 
 
-def test_every_type_of_the_page_is_compared() -> None:
-    assert FIELDS.keys() - UNSEEN == SAMPLES.keys()
+@pytest.fixture(scope="module")
+def samples() -> dict[str, Any]:
+    return make_samples(Asked())
 
 
-@pytest.mark.parametrize("name", sorted(SAMPLES))
-def test_answers_have_the_fields_that_the_page_reads(name: str) -> None:
-    assert FIELDS[name] <= SAMPLES[name].keys()
+def test_every_type_of_the_page_is_compared(samples: dict[str, Any]) -> None:
+    assert FIELDS.keys() - UNSEEN == samples.keys()
+
+
+@pytest.mark.parametrize("name", sorted(FIELDS.keys() - UNSEEN))
+def test_answers_have_the_fields_that_the_page_reads(name: str, samples: dict[str, Any]) -> None:
+    assert FIELDS[name] <= samples[name].keys()
