@@ -54,16 +54,13 @@ export function post<T>(path: string, body: string): Promise<Envelope<T>> {
 
 /** Trade a key for a cookie; false if it is not the right one. */
 export async function unlock(key: string): Promise<boolean> {
-  const response = await fetch("/session", {
-    method: "POST",
-    body: JSON.stringify({ key }),
-    credentials: "same-origin",
-  });
-  if (response.ok) {
+  const request: RequestInit = { method: "POST", body: JSON.stringify({ key }), credentials: "same-origin" };
+  const response = await fetch("/session", request).catch(() => null);
+  if (response?.ok) {
     standing.value = "starting";
     reopen();
   }
-  return response.ok;
+  return response?.ok ?? false;
 }
 
 /** An answer that is followed; of a list, all rows of which the keys are known. */

@@ -49,9 +49,6 @@ async def test_files_with_a_hash_are_kept_for_ever_and_others_are_not_there() ->
         assert (status, "immutable" in headers["Cache-Control"]) == (200, True), name
     assert (await get("/page/page.0123456789.js"))[0] == 404
     assert (await get("/page/../app.py"))[0] in {401, 404}
-    assert (await get("/page/%2e%2e/app.py"))[0] != 200 or "<!doctype" in (
-        await get("/page/%2e%2e/app.py")
-    )[1]
 
 
 async def test_the_root_leads_to_the_page() -> None:
