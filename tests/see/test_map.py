@@ -67,15 +67,24 @@ def test_names_that_are_not_to_be_seen_are_not_in_it() -> None:
     assert hidden.nodes[0].tenants == OTHERS * 8
 
 
-@given(FEW, FEW, FEW, FEW, FEW, st.dictionaries(st.sampled_from("abcd"), FEW), st.booleans())
+@given(
+    used=FEW,
+    held=FEW,
+    free=FEW,
+    stranded=FEW,
+    broken=FEW,
+    letters=st.dictionaries(st.sampled_from("abcd"), FEW),
+    is_down=st.booleans(),
+)
 def test_every_gpu_is_one_cell(
+    *,
     used: int,
     held: int,
     free: int,
     stranded: int,
     broken: int,
     letters: dict[str, int],
-    is_down: bool,  # noqa: FBT001 - drawn
+    is_down: bool,
 ) -> None:
     gpus = NodeGpus("n", "m", used, held, free, broken=broken, stranded=stranded, is_down=is_down)
     cells = make_cells(gpus, letters)
