@@ -205,5 +205,5 @@ def test_long_lists_are_windowed(browser: Any) -> None:
         table = looked.page.get_by_role("region", name="What waits")
         assert looked.page.locator("tbody tr").count() <= 62
         table.evaluate("element => element.scrollTo(0, element.scrollHeight)")
-        looked.page.get_by_text("default/many-1499").wait_for()
+        looked.page.get_by_role("link", name="default/many-1499").wait_for()
         assert looked.page.locator("tbody tr").count() <= 62
