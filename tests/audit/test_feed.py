@@ -19,6 +19,7 @@ from koord.core.audit.ring import Ring
 from koord.domains.audit_settings import AuditSettings
 from koord.runtime.audit import FeedPages, RecordLog
 from koord.runtime.http import Sources, make_app, serve_http
+from koord.runtime.readers import Reader
 from koord.runtime.settings import Address, InvalidConfiguration, parse_settings
 
 HEAD = "apiVersion: operators.koordinator.sh/v1alpha1\nkind: OperatorConfiguration\n"
@@ -138,9 +139,9 @@ async def test_numbers_that_make_no_sense_are_refused(query):
     ],
 )
 async def test_other_machines_read_it_only_with_the_right_to(remote, allowed, status):
-    async def answer(header):
-        assert header == "Bearer t"
-        return allowed
+    async def answer(*question):
+        assert question == ("Bearer t", "/feed", "get")
+        return Reader(allowed)
 
     authorize = {} if allowed is None else {"/feed": answer}
     transport = Mock(get_extra_info={"peername": (remote, 40000)}.get)

@@ -5,22 +5,20 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from typing import Any
-from unittest.mock import Mock
 
 import pytest
-from aiohttp import ClientSession
-from aiohttp.test_utils import make_mocked_request
 from tests.builders import GPU, make_node, make_pod, make_pod_group, make_quota
-from tests.cluster import make_cluster
+from tests.cluster import make_cluster, make_unit
 from tests.device.test_plugin import gpu_cluster, part, settle, whole
+from tests.numa.test_plugin import GIB, PINNED, SINGLE, numa_cluster
+from tests.numa.test_plugin import pod as numa_pod
 from tests.objects import upsert_pod_group, upsert_quota, upsert_reservation
 from tests.reservation.make import make_reservation
+from tests.runtime.test_debug_flags import Source, serving
 from tests.runtime.test_http import Process
 
 from koord.domains.diagnosis_settings import DiagnosisSettings
-from koord.runtime.diagnosis import NOT_LEADING, ROUTES, DiagnosisPage, answer
-from koord.runtime.http import make_app, serve_http
-from koord.runtime.settings import Address
+from koord.runtime.diagnosis import ROUTES, answer
 
 QUANTITIES = ("min", "max", "used", "runtime", "request", "sharedWeight", "selfUsed")
 GANG = "/plugins/Coscheduling/gang"
@@ -148,12 +146,6 @@ def test_what_is_missing_is_named(state: Any, path: str, message: str) -> None:
 # The server
 
 
-async def diagnose(path: str, query: Any) -> DiagnosisPage:
-    if path == "/slow":
-        raise TimeoutError
-    return DiagnosisPage(503 if path == "/standby" else 200, NOT_LEADING)
-
-
 async def test_it_is_off_by_default() -> None:
     assert DiagnosisSettings().enabled is False
     async with Process().serve() as client:
@@ -161,11 +153,7 @@ async def test_it_is_off_by_default() -> None:
 
 
 async def test_it_is_served_as_json() -> None:
-    sources = replace(Process().sources, diagnosis=diagnose)
-    async with (
-        serve_http(Address("127.0.0.1", 0), sources) as address,
-        ClientSession(f"http://127.0.0.1:{address.port}") as session,
-    ):
+    async with serving(Source()) as session:
         async with session.get("/apis/v1/standby") as page:
             assert page.status == 503
             assert await page.text() == '{"message": "the instance is not leader"}'
@@ -176,10 +164,69 @@ async def test_it_is_served_as_json() -> None:
             assert page.status == 405
 
 
-async def test_others_than_this_machine_read_nothing() -> None:
-    sources = replace(Process().sources, diagnosis=diagnose)
-    transport = Mock()
-    transport.get_extra_info.return_value = ("192.0.2.1", 1)
-    request = make_mocked_request("GET", "/apis/v1/nodes/n1", transport=transport)
-    match = await make_app(sources).router.resolve(request)
-    assert (await match.handler(request)).status == 403
+# NUMA
+
+
+NUMA = "/plugins/NodeNUMAResource/nodes"
+
+
+def test_cpus_and_numa_nodes_of_a_node() -> None:
+    cluster = numa_cluster()
+    pods = [numa_pod("p", PINNED, cpu=4000), numa_pod("q", SINGLE, cpu=2000, memory=GIB)]
+    cluster.pods(*pods)
+    cluster.assume(cluster.plan(make_unit("u", pods)))
+    node = ask(cluster.state, f"{NUMA}/n0")
+    topology = node["cpuTopology"]
+    assert {name: topology[name] for name in topology if name != "cpuDetails"} == {
+        "numCPUs": 16,
+        "numCores": 8,
+        "numNodes": 2,
+        "numSockets": 2,
+    }
+    assert len(topology["cpuDetails"]) == 16
+    (pinned, aligned) = node["allocatedPods"]
+    assert (pinned["name"], pinned["namespace"], pinned["cpuExclusivePolicy"]) == (
+        "p",
+        "default",
+        "",
+    )
+    assert pinned["cpuset"] == node["allocatedCPUs"]
+    cpu = topology["cpuDetails"]["5"]
+    assert cpu == {
+        "cpuID": 5,
+        "coreID": 2,
+        "nodeID": 0,
+        "socketID": 0,
+        "refCount": cpu["refCount"],
+        "exclusivePolicy": "",
+    }
+    assert sum(detail["refCount"] for detail in topology["cpuDetails"].values()) == 4
+    (share,) = aligned["numaNodeResources"]
+    assert share["resources"] == {"cpu": "2", "memory": "1Gi"}
+    totals = {zone["node"]: zone["resources"]["cpu"] for zone in node["numaNodeResources"]}
+    assert totals == {0: "8", 1: "8"}
+    left = sum(int(zone["resources"]["cpu"]) for zone in node["remainingNUMANodeResources"])
+    used = sum(int(zone["resources"]["cpu"]) for zone in node["allocatedNUMANodeResources"])
+    assert (left, used) == (10, 6)
+    assert (node["numaTopologyPolicy"], node["maxRefCount"], node["reservedCPUs"]) == ("", 1, "")
+    assert node["amplificationRatios"] is None
+
+
+def test_the_oldest_form_has_a_part_of_it() -> None:
+    state = numa_cluster().state
+    old = ask(state, "/plugins/NodeNUMAResources/cpuTopologyOptions/n0")
+    new = ask(state, f"{NUMA}/n0")
+    assert old == {name: new[name] for name in old}
+    assert next(iter(old)) == "cpuTopology"
+    assert list(old)[-1] == "amplificationRatios"
+
+
+def test_a_node_without_a_report_has_no_topology(state: Any) -> None:
+    node = ask(state, f"{NUMA}/n1")
+    assert (node["cpuTopology"], node["numaNodeResources"], node["allocatedPods"]) == (None, [], [])
+
+
+def test_an_unknown_node_is_an_error_of_theirs(state: Any) -> None:
+    page = answer(state, f"{NUMA}/none", {}).encode()
+    message = 'nodeinfo not found for node name "none"'
+    assert (page.status, json.loads(page.body)) == (500, {"message": message})

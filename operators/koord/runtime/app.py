@@ -33,6 +33,7 @@ from koord.kube.write_check import EVICT, Write
 from koord.operators.names import PLACEMENT
 from koord.runtime.audit import FeedPages
 from koord.runtime.collectors import leadership
+from koord.runtime.debug_flags import PAGE, VERBOSITY, DebugFlags
 from koord.runtime.descriptions import report_enforcement, report_queue
 from koord.runtime.diagnosis import NOT_LEADING, DiagnosisPage, answer
 from koord.runtime.discovery import (
@@ -46,6 +47,7 @@ from koord.runtime.http import Sources
 from koord.runtime.http_thread import HttpThread
 from koord.runtime.kopf_host import KopfHost
 from koord.runtime.logs import FailureLines, LastProblem
+from koord.runtime.readers import DIAGNOSIS, FEED, FLAGS, METRICS
 from koord.runtime.registry import OPERATORS
 from koord.runtime.settings import Settings
 from koord.runtime.wiring import Parts
@@ -93,6 +95,8 @@ class _Process:
     secret: PlanKeySecret
     problem: LastProblem
     rights: WriteRights
+    flags: DebugFlags | None
+    """None if Koordinator's diagnosis API is not served."""
 
     def sources(self) -> Sources:
         """Return what is served, by callables that are called in the thread of the HTTP server."""
@@ -102,20 +106,8 @@ class _Process:
             metrics=self.encode_metrics,
             state=lambda: self.http.ask(self.describe, STATE_PATIENCE_SECONDS),
             feed=self.make_feed(),
-            diagnosis=self.diagnose if self.serves_diagnosis else None,
+            diagnosis=None if self.flags is None else _Diagnosis(self, self.flags),
         )
-
-    @property
-    def serves_diagnosis(self) -> bool:
-        return self.parts.settings.of(DiagnosisSettings).enabled
-
-    async def diagnose(self, path: str, query: Mapping[str, str]) -> DiagnosisPage:
-        """Answer Koordinator's diagnosis API, as the leader."""
-        if not self.lease.elector.leading.is_set():
-            return DiagnosisPage(503, NOT_LEADING)
-        state = self.parts.reader.state
-        made = await self.http.ask(lambda: answer(state, path, query), STATE_PATIENCE_SECONDS)
-        return made.encode()
 
     def make_feed(self) -> FeedPages | None:
         """Return what serves the records of decisions; None if nobody is to read them."""
@@ -192,6 +184,47 @@ class _Process:
         return msgspec.json.encode({"election": described, **self.parts.describe()})
 
 
+@dataclass(frozen=True, slots=True)
+class _Diagnosis:
+    """Koordinator's diagnosis API of a process; only the leader knows more than how to log."""
+
+    process: _Process
+    flags: DebugFlags
+    page: str = PAGE
+
+    async def diagnose(self, path: str, query: Mapping[str, str]) -> DiagnosisPage:
+        if not self._leads:
+            return DiagnosisPage(503, NOT_LEADING)
+        state, ask = self.process.parts.reader.state, self.process.http.ask
+        made = await ask(lambda: answer(state, path, query), STATE_PATIENCE_SECONDS)
+        return made.encode()
+
+    def knows_flag(self, name: str) -> bool:
+        return self.flags.knows(name)
+
+    def refuse_flag(self, name: str) -> DiagnosisPage | None:
+        may_set = self._leads or name == VERBOSITY
+        return None if may_set else DiagnosisPage(503, NOT_LEADING)
+
+    def put_flag(self, name: str, text: str, by: str) -> tuple[int, str]:
+        return self.flags.put(name, text, by)
+
+    @property
+    def _leads(self) -> bool:
+        return self.process.lease.elector.leading.is_set()
+
+
+def _make_flags(settings: Settings) -> DebugFlags | None:
+    diagnosis = settings.of(DiagnosisSettings)
+    return DebugFlags(diagnosis.flags_expire_after) if diagnosis.enabled else None
+
+
+def _find_protected(settings: Settings) -> list[str]:
+    """Return the areas whose readers are asked for a token."""
+    areas = [METRICS, FEED] if settings.metrics_authorization else []
+    return [*areas, *((DIAGNOSIS, FLAGS) if settings.of(DiagnosisSettings).authorization else ())]
+
+
 def _find_more_writes(settings: Settings) -> list[Write]:
     """Return what the settings in use need besides what operators write in any case."""
     resumes = settings.of(SuspendSettings).enabled
@@ -217,8 +250,7 @@ async def run_operators(options: Options) -> None:
         check_installed(definitions, parts.resources)
         parts.note_definitions(definitions)
         lease = LeaseThread(options.credentials, options.operators, fence)
-        protects_metrics = options.settings.metrics_authorization
-        http = HttpThread(options.credentials, protects_metrics=protects_metrics)
+        http = HttpThread(options.credentials, _find_protected(options.settings))
         parts.lease = lease.ref
         parts.metrics.watch(leadership(lambda: fence.is_open))
         access = await options.credentials.current()
@@ -236,7 +268,8 @@ async def run_operators(options: Options) -> None:
         problem = LastProblem()
         logging.getLogger("koord").addHandler(problem)
         kopf = KopfHost(parts.make_registry, options.settings.watch_times)
-        process = _Process(parts, kopf, lease, http, secret, problem, rights)
+        flags = _make_flags(options.settings)
+        process = _Process(parts, kopf, lease, http, secret, problem, rights, flags)
         try:
             await _serve(process, options.settings)
         finally:
@@ -349,6 +382,8 @@ async def _lead(process: _Process, stop: asyncio.Event) -> None:
     if process.parts.placement is not None and election.lease and not election.lease.is_signed:
         await process.parts.adopt_plans()
     election.signs = True
+    if process.flags is not None:
+        process.flags.reset("a change of the leader")
     if process.parts.audit is not None:
         term = (election.lease.spec.lease_transitions or 0) if election.lease else 0
         process.parts.audit.begin_term(term, election.identity)

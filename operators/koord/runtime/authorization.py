@@ -1,8 +1,8 @@
-"""Asks the API server who may read the metrics: a TokenReview, then a SubjectAccessReview.
+"""Asks the API server who may read a page: a TokenReview, then a SubjectAccessReview.
 
-As with kube-rbac-proxy, a reader sends its token and needs the verb ``get`` on the path. Answers
-are kept for a short time. Only one reader is asked about at a time, and few may wait, so that a
-flood of requests becomes no flood of reviews.
+As with kube-rbac-proxy, a reader sends its token and needs the verb of its request on the path:
+``get`` to read, ``put`` to set. Answers are kept for a short time. Only one reader is asked about
+at a time, and few may wait, so that a flood of requests becomes no flood of reviews.
 """
 
 import asyncio
@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from koord.kube.client import Client
 from koord.kube.errors import KubeError
+from koord.runtime.readers import Reader
 
 log = logging.getLogger(__name__)
 
@@ -45,62 +46,61 @@ class _TokenReview(Struct):
 
 
 class Authorizer:
-    """Decides about readers of one path."""
+    """Decides about readers of the pages of one area."""
 
-    def __init__(self, client: Client, path: str) -> None:
+    def __init__(self, client: Client) -> None:
         self._client = client
-        self._path = path
-        self._kept: OrderedDict[bytes, tuple[float, int]] = OrderedDict()
-        """Digest of a token -> until when its status counts, and the status; oldest first."""
+        self._kept: OrderedDict[bytes, tuple[float, Reader]] = OrderedDict()
+        """Digest of a question -> until when its answer counts, and the answer; oldest first."""
         self._lock = asyncio.Lock()
         self._waiting = 0
 
-    async def status_for(self, authorization: str) -> int:
-        """Return the HTTP status for a header: 200, 401, 403, or 503 if nobody can tell."""
+    async def find_reader(self, authorization: str, path: str, verb: str) -> Reader:
+        """Return who sends a header, with a status: 200, 401, 403, or 503 if nobody can tell."""
         scheme, _, token = authorization.partition(" ")
         if scheme.lower() != "bearer" or not token or not token.isascii():
-            return 401
-        key = sha256(token.encode()).digest()
+            return Reader(401)
+        key = sha256(f"{token} {verb} {path}".encode(errors="surrogateescape")).digest()
         cached = self._find(key)
         if cached is not None or self._waiting >= MOST_WAITING:
-            return cached or 503
+            return cached or Reader(503)
         self._waiting += 1
         try:
             async with self._lock:
-                return self._find(key) or self._keep(key, await self._ask(token))
+                return self._find(key) or self._keep(key, await self._ask(token, path, verb))
         except (KubeError, msgspec.DecodeError) as error:
-            log.warning("Cannot check who reads the metrics", extra={"problem": str(error)})
-            return 503
+            log.warning("Cannot check who reads a page", extra={"problem": str(error)})
+            return Reader(503)
         finally:
             self._waiting -= 1
 
-    def _find(self, key: bytes) -> int | None:
-        until, status = self._kept.get(key, (0.0, 0))
-        return status if time.monotonic() < until else None
+    def _find(self, key: bytes) -> Reader | None:
+        until, reader = self._kept.get(key, (0.0, None))
+        return reader if time.monotonic() < until else None
 
-    def _keep(self, key: bytes, status: int) -> int:
-        self._kept[key] = (time.monotonic() + KEPT_SECONDS, status)
+    def _keep(self, key: bytes, reader: Reader) -> Reader:
+        self._kept[key] = (time.monotonic() + KEPT_SECONDS, reader)
         self._kept.move_to_end(key)
         if len(self._kept) > MOST_KEPT:
             self._kept.popitem(last=False)
-        return status
+        return reader
 
-    async def _ask(self, token: str) -> int:
+    async def _ask(self, token: str, path: str, verb: str) -> Reader:
         authentication = await self._review(
             _TOKEN_REVIEWS, {"kind": "TokenReview", "spec": {"token": token}}
         )
         if not authentication.authenticated:
-            return 401
+            return Reader(401)
         user = authentication.user
         spec = {
             "user": user.username,
             "uid": user.uid,
             "groups": user.groups,
             "extra": user.extra,
-            "nonResourceAttributes": {"path": self._path, "verb": "get"},
+            "nonResourceAttributes": {"path": path, "verb": verb},
         }
         access = await self._review(_ACCESS_REVIEWS, {"kind": "SubjectAccessReview", "spec": spec})
-        return 200 if access.allowed else 403
+        return Reader(200 if access.allowed else 403, user.username)
 
     async def _review(self, path: str, body: dict[str, Any]) -> _TokenStatus:
         answer = await self._client.post(path, body)

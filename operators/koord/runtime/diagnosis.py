@@ -20,6 +20,7 @@ from koord.core.reservation.ledger import ReservationAccount
 from koord.core.reservation.model import ReservationInfo
 from koord.core.reservation.plugin import Reservations
 from koord.runtime.descriptions import describe_quota_summaries
+from koord.runtime.numa_diagnosis import describe_numa, describe_numa_options
 
 if TYPE_CHECKING:
     from koord.core.model.pods import Pod
@@ -58,6 +59,14 @@ class DiagnosisDocument:
 class _MissingError(LookupError):
     """There is no such object; the text is the message."""
 
+    status = 404
+
+
+class _UnknownNodeError(_MissingError):
+    """What theirs makes of a node that it does not know, where it asks its snapshot."""
+
+    status = 500
+
 
 def answer(state: ClusterState, path: str, query: _Query) -> DiagnosisDocument:
     """Return the answer for a path below ``/apis/v1``."""
@@ -68,7 +77,7 @@ def answer(state: ClusterState, path: str, query: _Query) -> DiagnosisDocument:
         try:
             return DiagnosisDocument(200, handler(state, values, query))
         except _MissingError as missing:
-            return DiagnosisDocument(404, {"message": str(missing)})
+            return DiagnosisDocument(missing.status, {"message": str(missing)})
     return DiagnosisDocument(404, {"message": f"cannot find {BASE}{path}"})
 
 
@@ -270,6 +279,20 @@ def _find_node(state: ClusterState, values: Mapping[str, str], _: _Query) -> dic
     }
 
 
+def _find_numa(state: ClusterState, values: Mapping[str, str], _: _Query) -> dict[str, Any]:
+    return describe_numa(state, _check_node(state, values["nodeName"]))
+
+
+def _find_numa_options(state: ClusterState, values: Mapping[str, str], _: _Query) -> dict[str, Any]:
+    return describe_numa_options(state, _check_node(state, values["nodeName"]))
+
+
+def _check_node(state: ClusterState, name: str) -> str:
+    if name not in state.table.row_of:
+        raise _UnknownNodeError(f'nodeinfo not found for node name "{name}"')
+    return name
+
+
 def _go_resource(amounts: Amounts) -> dict[str, Any]:
     """Return amounts under the names of the scheduler's own type."""
     fields = {CPU: "MilliCPU", MEMORY: "Memory", _STORAGE: "EphemeralStorage"}
@@ -327,6 +350,8 @@ ROUTES: Final[Mapping[str, _Handler]] = {
     f"{_PLUGINS}/DeviceShare/nodeDeviceSummaries/:name": _find_devices,
     f"{_PLUGINS}/ElasticQuota/quotas": _list_quotas,
     f"{_PLUGINS}/ElasticQuota/quotas/:name": _find_quota,
+    f"{_PLUGINS}/NodeNUMAResource/nodes/:nodeName": _find_numa,
+    f"{_PLUGINS}/NodeNUMAResources/cpuTopologyOptions/:nodeName": _find_numa_options,
     f"{_PLUGINS}/Reservation/nodeReservations/:nodeName": _list_reservations,
 }
 """Pattern below ``/apis/v1`` -> what answers it."""

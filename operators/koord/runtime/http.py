@@ -15,7 +15,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-from ipaddress import IPv6Address, ip_address
 from types import MappingProxyType
 from typing import Protocol
 
@@ -30,6 +29,8 @@ from koord.runtime.connections import (
     OpenConnections,
     count_descriptors,
 )
+from koord.runtime.diagnosis_pages import DiagnosisPages, DiagnosisSource
+from koord.runtime.readers import FEED, LOCAL_ONLY, METRICS, Authorizers, Readers, is_local
 from koord.runtime.settings import Address
 
 KEPT_SECONDS = 1.0
@@ -40,12 +41,6 @@ BACKLOG = 128
 """Connections that the kernel keeps until they are taken in; all that wait are taken in at once."""
 _MAX_BODY_BYTES = 1024
 _MAX_HEADERS = 32
-_REFUSALS = {
-    401: "send the token of a ServiceAccount: Authorization: Bearer …\n",
-    403: "needs a ClusterRole with the verb get on this nonResourceURL\n",
-    503: "the API server cannot be asked whether you may read this\n",
-}
-_LOCAL_ONLY = "only for this machine: use kubectl port-forward\n"
 
 
 class FeedPage(Protocol):
@@ -72,8 +67,7 @@ class Sources:
 
     ``problem`` returns what is wrong with the process, empty if it is healthy; ``unsynced`` the
     names of parts that are not ready; ``metrics`` the text format; ``state`` JSON, or it raises
-    TimeoutError. ``feed`` is None if records of decisions are not served; ``diagnosis`` answers a
-    path below /apis/v1 with its query, and is None if that is not served.
+    TimeoutError. ``feed`` and ``diagnosis`` are None if they are not served.
     """
 
     problem: Callable[[], str]
@@ -81,13 +75,7 @@ class Sources:
     metrics: Callable[[], Awaitable[bytes]]
     state: Callable[[], Awaitable[bytes]]
     feed: FeedSource | None = None
-    diagnosis: Callable[[str, Mapping[str, str]], Awaitable[FeedPage]] | None = None
-
-
-Authorize = Callable[[str], Awaitable[int]]
-"""Returns the status for the header ``Authorization`` of a reader of one path: 200 if it may."""
-Authorizers = Mapping[str, Authorize]
-"""By path; where a path is missing, nobody is asked who reads it."""
+    diagnosis: DiagnosisSource | None = None
 
 
 class CannotListen(Exception):  # noqa: N818 - what it says is what is wrong
@@ -158,29 +146,30 @@ async def _end_connection(_: web.Request, response: web.StreamResponse) -> None:
 
 
 def make_app(sources: Sources, authorize: Authorizers = MappingProxyType({})) -> web.Application:
-    pages = _Pages(sources, authorize)
+    readers = Readers(authorize)
+    pages = _Pages(sources, readers)
     app = web.Application(client_max_size=_MAX_BODY_BYTES)
     app.on_response_prepare.append(_end_connection)
-    app.router.add_get("/metrics", pages.metrics)
+    app.router.add_get(METRICS, pages.metrics)
     app.router.add_get("/healthz", pages.healthz)
     app.router.add_get("/readyz", pages.readyz)
     app.router.add_get("/debug/state", pages.state)
-    app.router.add_get("/feed", pages.feed)
+    app.router.add_get(FEED, pages.feed)
     if sources.diagnosis is not None:
-        app.router.add_get("/apis/v1{path:/.*}", pages.diagnosis)
+        DiagnosisPages(sources.diagnosis, readers).add_to(app)
     return app
 
 
 class _Pages:
-    def __init__(self, sources: Sources, authorize: Authorizers) -> None:
+    def __init__(self, sources: Sources, readers: Readers) -> None:
         self._sources = sources
-        self._authorize = authorize
+        self._readers = readers
         self._reading = asyncio.Lock()
         self._metrics = b""
         self._read_at = float("-inf")
 
     async def metrics(self, request: web.Request) -> web.Response:
-        refusal = await self._refuse(request)
+        refusal = await self._readers.refuse(request, METRICS)
         if refusal is not None:
             return refusal
         async with self._reading:
@@ -195,36 +184,13 @@ class _Pages:
         source = self._sources.feed
         if source is None:
             return web.Response(status=404, text="audit.feed is not set\n")
-        if not _is_local(request.remote):
-            if request.path not in self._authorize:
-                return web.Response(status=403, text=_LOCAL_ONLY)
-            refusal = await self._refuse(request)
-            if refusal is not None:
-                return refusal
+        reader = await self._readers.identify(request, FEED)
+        if isinstance(reader, web.Response):
+            return reader
         page = await source.read(request.query)
         kind = "application/jsonl" if page.status == 200 else "text/plain"
         headers = {"Koord-Leader": source.holder, "Content-Type": kind}
         return web.Response(status=page.status, body=page.body, headers=headers)
-
-    async def diagnosis(self, request: web.Request) -> web.Response:
-        source = self._sources.diagnosis
-        if source is None or not _is_local(request.remote):
-            return web.Response(status=403, text=_LOCAL_ONLY)
-        try:
-            page = await source(request.match_info["path"], request.query)
-        except TimeoutError:
-            return web.Response(status=503, text="a plan takes long; try again\n")
-        return web.Response(
-            status=page.status, body=page.body, content_type="application/json", charset="utf-8"
-        )
-
-    async def _refuse(self, request: web.Request) -> web.Response | None:
-        """Return the answer to a reader who may not read this path."""
-        authorize = self._authorize.get(request.path)
-        if authorize is None:
-            return None
-        status = await authorize(request.headers.get("Authorization", ""))
-        return None if status == 200 else web.Response(status=status, text=_REFUSALS[status])
 
     async def healthz(self, _: web.Request) -> web.Response:
         problem = self._sources.problem()
@@ -239,20 +205,11 @@ class _Pages:
         return web.Response(text="ok\n")
 
     async def state(self, request: web.Request) -> web.Response:
-        if not _is_local(request.remote):
-            return web.Response(status=403, text=_LOCAL_ONLY)
+        if not is_local(request.remote):
+            return web.Response(status=403, text=LOCAL_ONLY)
         try:
             state = await self._sources.state()
         except TimeoutError:
             return web.Response(status=503, text="a plan takes long; try again\n")
         text = escape(msgspec.json.format(state, indent=2).decode())
         return web.Response(text=text, content_type="application/json")
-
-
-def _is_local(remote: str | None) -> bool:
-    if remote is None:
-        return False
-    address = ip_address(remote)
-    # An IPv4 client of a socket that listens on [::].
-    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
-    return (mapped or address).is_loopback

@@ -9,7 +9,7 @@ callables that it is given. If it fails, the process goes on without it; probes 
 import asyncio
 import logging
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager, suppress
 from typing import TypeVar
 
@@ -25,12 +25,15 @@ T = TypeVar("T")
 
 
 class HttpThread:
-    """The thread. Make it in the event loop that plans, the main loop."""
+    """The thread. Make it in the event loop that plans, the main loop.
 
-    def __init__(self, credentials: Credentials, *, protects_metrics: bool = False) -> None:
+    Who reads the areas that are ``protected`` is asked for a token.
+    """
+
+    def __init__(self, credentials: Credentials, protected: Collection[str] = ()) -> None:
         # Loaded again, because the shared credentials belong to the main loop.
         self._credentials = Credentials(credentials.load)
-        self._protects_metrics = protects_metrics
+        self._protected = protected
         self._main = asyncio.get_running_loop()
         self._started: asyncio.Future[Address] = self._main.create_future()
         self._own: asyncio.AbstractEventLoop | None = None
@@ -66,6 +69,10 @@ class HttpThread:
         answering = asyncio.run_coroutine_threadsafe(answer(), self._main)
         return await asyncio.wait_for(asyncio.wrap_future(answering), patience)
 
+    def tell(self, news: Callable[[], None]) -> None:
+        """Have the main loop call something, some time; called in any thread."""
+        self._main.call_soon_threadsafe(news)
+
     # The methods below run in the thread.
 
     def _run(self, address: Address, sources: Sources) -> None:
@@ -77,8 +84,7 @@ class HttpThread:
     async def _serve(self, address: Address, sources: Sources) -> None:
         async with Client(self._credentials) as client:
             await self._credentials.current()
-            paths = ("/metrics", "/feed") if self._protects_metrics else ()
-            authorize = {path: Authorizer(client, path).status_for for path in paths}
+            authorize = {area: Authorizer(client).find_reader for area in self._protected}
             async with serve_http(address, sources, authorize) as actual:
                 self._own, self._stop = asyncio.get_running_loop(), asyncio.Event()
                 self._main.call_soon_threadsafe(self._started.set_result, actual)

@@ -5,7 +5,7 @@ Which CPUs a pod is given is decided elsewhere.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final, Self, TypeAlias
 
@@ -119,6 +119,8 @@ class CpuTopology:
     cpus_per_core: int
     cpus_per_numa: int
     cpus_per_socket: int
+    core_numbers: tuple[int, ...] = field(default=(), compare=False)
+    """Of each core its number, for people: nothing is decided by it."""
 
     def cpus_in(self, numa_nodes: int) -> Cpus:
         """Return the CPUs of a set of NUMA nodes (bit n is node n)."""
@@ -144,9 +146,8 @@ def make_topology(places: Iterable[CpuPlace]) -> CpuTopology | None:
     )
     if not ordered_places or not is_valid:
         return None
-    cores = tuple(
-        _collect(((place.socket, place.core), place.cpu) for place in ordered_places).values()
-    )
+    by_core = _collect(((place.socket, place.core), place.cpu) for place in ordered_places)
+    cores = tuple(by_core.values())
     sockets = _make_groups((((place.socket,), place.cpu) for place in ordered_places), cores)
     numa_nodes = _make_groups(
         (((place.numa,), place.cpu) for place in ordered_places), cores, sockets
@@ -160,6 +161,7 @@ def make_topology(places: Iterable[CpuPlace]) -> CpuTopology | None:
         cpus_per_core=max(core.bit_count() for core in cores),
         cpus_per_numa=max(numa_node.cpus.bit_count() for numa_node in numa_nodes),
         cpus_per_socket=max(socket.cpus.bit_count() for socket in sockets),
+        core_numbers=tuple(number for _, number in by_core),
     )
 
 

@@ -22,6 +22,7 @@ from koord.core.numa.model import (
     NAME,
     NumaAllocation,
     NumaAllocationHints,
+    NumaLayout,
     NumaReport,
     allocation_hints_of,
     find_own,
@@ -142,9 +143,19 @@ class Numa(Plugin):
         }
 
     def _read(self, row: int) -> StateId:
+        layout = self.states.intern(self._layout_of(row))
+        return self.states.number(self._use_on(row, layout))
+
+    def use_on(self, row: int) -> NumaState:
+        """Return what is used of a node by now, also before it was settled; changes nothing."""
+        return self._use_on(row, self._layout_of(row))
+
+    def _layout_of(self, row: int) -> NumaLayout:
         node = self._nodes[row]
-        report = self.reports.get(node.name)
-        layout = self.states.intern(make_layout(report, node))
+        return make_layout(self.reports.get(node.name), node)
+
+    def _use_on(self, row: int, layout: NumaLayout) -> NumaState:
+        report = self.reports.get(self._nodes[row].name)
         given = self.allocations.given
         pods = {uid: given[uid] for uid in self.allocations.on_row(row)}
         for uid, cpus in report.pinned if report is not None else ():
@@ -153,7 +164,7 @@ class Numa(Plugin):
         state = NumaState(layout)
         for _, allocation in sorted(pods.items()):
             state = state.after(left_of(allocation, layout))
-        return self.states.number(state)
+        return state
 
     # --- cycles ----------------------------------------------------------------------------------
 
