@@ -18,6 +18,7 @@ from koord.core.gang.reasons import (
     MissingMembers,
     MissingPodGroup,
     PartiallyBound,
+    PodGroupsNotServed,
     ScheduleTimeout,
     describe_settings,
 )
@@ -98,6 +99,13 @@ EXPECTED = [
         (
             "PodGroup default/a does not exist; create it, or correct the name on the pods "
             "(gang has not init, gangName: default/a)"
+        ),
+    ),
+    (
+        PodGroupsNotServed("default/scheduling.k8s.io:a", ("scheduling.k8s.io/v1beta1",)),
+        (
+            "PodGroup default/scheduling.k8s.io:a cannot be read: the API server serves none of "
+            "scheduling.k8s.io/v1beta1, or does not let the operators list it"
         ),
     ),
     (

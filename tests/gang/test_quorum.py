@@ -19,6 +19,7 @@ from koord.core.gang.reasons import (
     MissingGang,
     MissingMembers,
     MissingPodGroup,
+    PodGroupsNotServed,
     Reached,
 )
 from koord.core.gang.start import Permit, PermitState, make_start_id, permit_member
@@ -349,6 +350,25 @@ def test_pod_group_without_pods_misses_all_members() -> None:
 def test_members_without_their_pod_group_wait_for_it() -> None:
     book = make_book(make_pods("a", 2, A))
     assert demands(book, A) == MissingPodGroup(A)
+
+
+def test_members_of_a_native_group_say_that_no_version_of_it_is_read() -> None:
+    native = GangMembership("default/scheduling.k8s.io:a", GangSource.NATIVE)
+    book = make_book([make_pod("a-0")._set(gang=native).build()])
+    assert demands(book, native.key) == MissingPodGroup(native.key)
+    book.touched()
+    book.note_unread(("v2", "v1"))
+    assert demands(book, native.key) == PodGroupsNotServed(native.key, ("v2", "v1"))
+    assert book.touched() == {native.key}
+    book.upsert_pod_group(make_native(native.key, 1))
+    assert isinstance(demands(book, native.key), Ready)
+    book.note_unread(())
+    assert not book.touched() - {native.key}
+
+
+def make_native(key: str, min_count: int) -> ObservedPodGroup:
+    group = make_pod_group(key, min_count).build()
+    return replace(group, spec=replace(group.spec, source=GangSource.NATIVE))
 
 
 def test_members_without_a_valid_minimum_report_it() -> None:

@@ -22,6 +22,8 @@ from koord.kube.wire import WireNode
 from koord_sandbox import Sandbox
 
 GONE: dict[str, Any] = {"status": 410, "reason": "Expired"}
+NOT_SERVED: dict[str, Any] = {"times": 1000, "status": 404, "reason": "NotFound"}
+EVENTS = "/apis/events.k8s.io/v1"
 EXPIRED = {
     "type": "ERROR",
     "object": {
@@ -79,6 +81,7 @@ class Copy:
         path: str,
         absent_on: tuple[type[KubeError], ...] = (),
         kept_seconds: float = 0.0,
+        other_paths: tuple[str, ...] = (),
         **options: Any,
     ) -> None:
         self.changes: list[Change[tuple[str, str]]] = []
@@ -94,6 +97,7 @@ class Copy:
             self.forgotten.append,
             lambda key, problem: self.rejected.append((key, problem)),
             absent_on=absent_on,
+            other_paths=other_paths,
             kept_seconds=kept_seconds,
             note_absence=self.absences.append,
         )
@@ -506,8 +510,7 @@ async def test_objects_of_a_kind_that_is_gone_are_kept_for_a_while(
     await kind.create("a")
     copy = Copy(through, kind.path, absent_on=(NotFound,), kept_seconds=3.0)
     async with copy.running():
-        not_served = {"times": 1000, "status": 404, "reason": "NotFound"}
-        fault = proxy.plan(lambda request: request.path == kind.path, Do.ANSWER, **not_served)
+        fault = proxy.plan(lambda request: request.path == kind.path, Do.ANSWER, **NOT_SERVED)
         proxy.drop_streams()
         await until(lambda: Absence.UNPROVEN in copy.absences)
         assert copy.reflector.synced.is_set()
@@ -533,6 +536,49 @@ async def test_kind_that_is_not_served_at_first_is_not_synced_for_a_while(throug
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
+
+
+async def test_first_version_that_is_served_is_read(through: Client, kind: Kind) -> None:
+    await kind.create("a")
+    newer, new = "/apis/nobody.example/v2/things", "/apis/nobody.example/v1/things"
+    copy = Copy(through, newer, absent_on=(NotFound,), other_paths=(new, kind.path))
+    async with copy.running():
+        assert set(copy.world) == {"a"}
+        await kind.create("b")
+        await until(lambda: "b" in copy.world)
+        assert copy.reflector.path == kind.path
+        assert not copy.reflector.is_absent
+
+
+async def test_objects_stay_when_their_version_gives_way_to_another(
+    proxy: FaultProxy, client: Client, through: Client, namespace: str
+) -> None:
+    """Events are served in two groups, which stand for two versions here."""
+    old, new = (f"{root}/namespaces/{namespace}/events" for root in ("/api/v1", EVENTS))
+    at_first = proxy.plan(lambda request: request.path == new, Do.ANSWER, **NOT_SERVED)
+    await client.post(old, event_of(namespace, "a"))
+    copy = Copy(through, new, absent_on=(NotFound,), kept_seconds=30.0, other_paths=(old,))
+    async with copy.running():
+        assert (set(copy.world), copy.reflector.path) == ({"a"}, old)
+        at_first.times = 0
+        proxy.plan(lambda request: request.path == old, Do.ANSWER, **NOT_SERVED)
+        proxy.drop_streams()
+        await client.post(old, event_of(namespace, "b"))
+        await until(lambda: "b" in copy.world)
+        assert (set(copy.world), copy.reflector.path) == ({"a", "b"}, new)
+        assert not copy.forgotten
+        assert Absence.PROVEN not in copy.absences
+
+
+def event_of(namespace: str, name: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": name, "namespace": namespace},
+        "involvedObject": {"kind": "Pod", "namespace": namespace, "name": name},
+        "reason": "Test",
+        "message": "",
+    }
 
 
 async def test_missing_kind_is_retried(through: Client) -> None:

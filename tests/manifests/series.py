@@ -44,6 +44,9 @@ OF_TARGETS = {"job", "instance", "component", "pod"}
 class Stand:
     """A fake of a measured part."""
 
+    version = "v1"
+    is_absent = False
+
     def __init__(self, stats) -> None:
         self.stats = stats
 

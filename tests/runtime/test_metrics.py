@@ -70,6 +70,8 @@ class FakeReflector:
 
     objects: int
     stats: ReflectorStats
+    version = "v1"
+    is_absent = False
 
     def __len__(self):
         return self.objects

@@ -43,6 +43,7 @@ from koord.core.quota.reclaim import Overuse
 from koord.core.quota.status import HOOK_FAILED, QuotaCondition, Summary
 from koord.core.suspend.plugin import SuspendOptions
 from koord.domains.device import DEVICES
+from koord.domains.gang import NATIVE_POD_GROUPS, NATIVE_VERSIONS
 from koord.domains.load_settings import read_reported as read_reported_load
 from koord.domains.migration_settings import read_reported as read_reported_migration
 from koord.domains.placement import NAMESPACES, PODS
@@ -124,6 +125,8 @@ async def read_cluster(
         raise _first_of(errors) from None
     state.volumes.is_known = not any(gap.kind.name in VOLUME_KINDS for gap in reader.gaps)
     state.plugin(Devices).is_known = Gap(DEVICES, Extent.NOTHING) not in reader.gaps
+    if Gap(NATIVE_POD_GROUPS, Extent.NOT_SERVED) in reader.gaps:
+        state.gangs.note_unread(NATIVE_VERSIONS)
     for nomination in find_nominations(state):
         state.nominations.begin(nomination)
     state.advance(time.time())  # now that namespaces and pods are known, too

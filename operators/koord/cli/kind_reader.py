@@ -6,6 +6,7 @@ missing then is a *gap*. Decides nothing, and puts nothing into a state.
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import msgspec
@@ -79,9 +80,9 @@ class KindReader:
     ) -> None:
         """Pass on what can be read of a kind, and note the gap if that is not all."""
         source = kind.source(translator, self.reject)
-        for extent, path in self._extents(kind):
+        for extent, paths in self._extents(kind):
             try:
-                await self._list(source, path, take)
+                await self._list(source, paths, take)
             except Forbidden:
                 continue
             except source.absent_on:
@@ -116,12 +117,25 @@ class KindReader:
         for report in reports.values():
             loads.upsert(report)
 
-    def _extents(self, kind: AnyKind) -> Iterator[tuple[Extent | None, str]]:
-        yield None, kind.path
+    def _extents(self, kind: AnyKind) -> Iterator[tuple[Extent | None, tuple[str, ...]]]:
+        yield None, kind.paths
         if kind.is_useful_in_part:
-            yield Extent.NAMESPACE, path_in(kind.path, self._target.namespace)
+            namespace = self._target.namespace
+            yield Extent.NAMESPACE, tuple(path_in(path, namespace) for path in kind.paths)
 
-    async def _list(self, source: Source[W, T], path: str, take: Callable[[T], None]) -> None:
+    async def _list(
+        self, source: Source[W, T], paths: tuple[str, ...], take: Callable[[T], None]
+    ) -> None:
+        """List the first version that is served."""
+        for path in paths[:-1]:
+            with suppress(NotFound):
+                await self._list_version(source, path, take)
+                return
+        await self._list_version(source, paths[-1], take)
+
+    async def _list_version(
+        self, source: Source[W, T], path: str, take: Callable[[T], None]
+    ) -> None:
         decoder = Decoder(source.wire)
         page = asyncio.ensure_future(self._fetch(path, source.params, ""))
         while True:

@@ -125,7 +125,7 @@ class Kind(Generic[W, T, R]):
     """One kind of object: ``W`` as decoded, ``T`` as translated, ``R`` the translator's type."""
 
     api_version: str
-    """``v1`` or ``group/version``."""
+    """``v1`` or ``group/version``; the one to read, if there are others."""
     plural: str
     wire: type[W]
     make_translator: Callable[[TranslatorOptions], R]
@@ -140,6 +140,8 @@ class Kind(Generic[W, T, R]):
     """Whether another kind has its plural, so that it is called by its full name."""
     is_useful_in_part: bool = False
     """Whether the objects of one namespace help a user who may not list all namespaces."""
+    other_versions: tuple[str, ...] = ()
+    """Versions of the same objects to read, in this order, where the first is not served."""
     absent_on: tuple[type[KubeError], ...] = ()
     """Errors of a list that mean: there are no objects. All others keep the copy from syncing."""
     kept_seconds: float = 0.0
@@ -164,8 +166,15 @@ class Kind(Generic[W, T, R]):
     @property
     def path(self) -> str:
         """The path of the collection over all namespaces."""
-        root = "/apis" if self.group else "/api"
-        return f"{root}/{self.api_version}/{self.plural}"
+        return self._path_of(self.api_version)
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The paths of all versions that may be read, the first that is served counts."""
+        return tuple(map(self._path_of, (self.api_version, *self.other_versions)))
+
+    def _path_of(self, version: str) -> str:
+        return f"{'/apis' if self.group else '/api'}/{version}/{self.plural}"
 
     def __str__(self) -> str:
         return self.resource
@@ -188,6 +197,7 @@ class Kind(Generic[W, T, R]):
             translator.translate,
             translator.forget,
             reject,
+            other_paths=self.paths[1:],
             absent_on=self.absent_on,
             kept_seconds=self.kept_seconds,
         )

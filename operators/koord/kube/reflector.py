@@ -18,13 +18,14 @@ import math
 import random
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Final, Generic, TypeVar
 
 from koord.kube.client import Client
 from koord.kube.decode import BOOKMARK, DELETED, Decoder, Line, Poison
-from koord.kube.errors import ApiError, KubeError, error_of
+from koord.kube.errors import ApiError, KubeError, NotFound, error_of
 from koord.kube.retry import Backoff, is_transient
 from koord.kube.store import Added, Change, Deleted, HasMeta, Key, Modified, Store, key_of
 from koord.kube.wire import WireStatus
@@ -92,6 +93,8 @@ class Source(Generic[W, T]):
     forget: Callable[[T], None] = lambda _value: None
     reject: Callable[[str, str], None] = lambda _key, _problem: None
     params: Mapping[str, str] = field(default_factory=dict)
+    other_paths: tuple[str, ...] = ()
+    """Other versions of the collection: each list takes the first that is served, the watch too."""
     absent_on: tuple[type[KubeError], ...] = ()
     kept_seconds: float = 0.0
     note_absence: Callable[[Absence], None] = lambda _absence: None
@@ -134,6 +137,10 @@ class Reflector(Generic[W, T]):
         self.synced = asyncio.Event()
         """Set while the cache is complete and current."""
         self.stats = ReflectorStats()
+        self.path = source.path
+        """The collection that was listed last, of those that may be served."""
+        self.is_absent = False
+        """Whether the last answer was that there is no such collection."""
         self._client = client
         self._source = source
         self._deliver = deliver
@@ -148,12 +155,16 @@ class Reflector(Generic[W, T]):
         self._following: asyncio.Timeout | None = None
         self._decoder = Decoder(source.wire)
         self._store = Store(source.translate, self._reject)
-        self._is_absent = False
         self._revision = ""
         """Where the watch continues; empty if a list is needed."""
 
     def __len__(self) -> int:
         return len(self._store)
+
+    @property
+    def version(self) -> str:
+        """``v1`` or ``group/version`` of the objects."""
+        return self.path.removeprefix("/apis/").removeprefix("/api/").rpartition("/")[0]
 
     def values(self) -> tuple[T, ...]:
         """Return all objects as they were seen last."""
@@ -174,7 +185,7 @@ class Reflector(Generic[W, T]):
             has_progressed = error is None and revision not in {"", self._revision}
             is_healthy = has_progressed or time.monotonic() - began >= self._times.healthy
             attempt = 0 if is_healthy else attempt + 1
-            if self._is_absent:
+            if self.is_absent:
                 await self._pause(random.uniform(*ABSENT_SECONDS))  # noqa: S311 - spreads load
             elif error is not None or not is_healthy:
                 await self._pause(self._backoff.delay(max(0, attempt - 1), error))
@@ -199,7 +210,6 @@ class Reflector(Generic[W, T]):
 
     async def _follow(self) -> KubeError | None:
         """List if needed, then watch to the end of one stream; return the error, if any."""
-        self._is_absent = False
         try:
             async with asyncio.timeout(None) as self._following:
                 if not self._revision or self._listed_from < self._wanted_at:
@@ -208,8 +218,8 @@ class Reflector(Generic[W, T]):
         except TimeoutError:
             return None  # a list is wanted
         except KubeError as error:
-            self._is_absent = isinstance(error, self._source.absent_on)
-            if self._is_absent:
+            self.is_absent = isinstance(error, self._source.absent_on)
+            if self.is_absent:
                 self._clear()  # a valid state, not an error
                 return error
             self.stats.errors += 1
@@ -250,8 +260,8 @@ class Reflector(Generic[W, T]):
         listing_from = time.monotonic()
         seen: set[Key] = set()
         params = {**self._source.params, "limit": str(PAGE_SIZE)}
+        body = await self._list_first(params)
         while True:
-            body = await self._client.list(self._source.path, params)
             began = self.stats.last_contact = time.monotonic()
             meta, items = self._decoder.decode_page(body)
             seen.update(map(key_of, items))
@@ -260,11 +270,22 @@ class Reflector(Generic[W, T]):
             if not meta.continue_:
                 break
             params["continue"] = meta.continue_
+            body = await self._client.list(self.path, params)
         self._relist_at = time.monotonic() + RELIST_SECONDS
         self._listed_from = listing_from
+        self.is_absent = False
         self._absent_since = float("inf")
         self._source.note_absence(Absence.NONE)
         self._complete(self._store.retain(seen), meta.resource_version)
+
+    async def _list_first(self, params: Mapping[str, str]) -> bytes:
+        """Return the first page of the first version that is served."""
+        *others, last = (self._source.path, *self._source.other_paths)
+        for self.path in others:
+            with suppress(NotFound):
+                return await self._client.list(self.path, params)
+        self.path = last
+        return await self._client.list(last, params)
 
     def _complete(self, gone: list[Change[T]], revision: str) -> None:
         self._count(gone, time.monotonic())
@@ -282,15 +303,13 @@ class Reflector(Generic[W, T]):
             "timeoutSeconds": str(self._times.choose()),
         }
         silence = self._times.silence
-        async with self._client.watch(self._source.path, params, silence=silence) as read:
+        async with self._client.watch(self.path, params, silence=silence) as read:
             partial_line = b""
             while chunk := await read():
                 began = self.stats.last_contact = time.monotonic()
                 lines, _, partial_line = (partial_line + chunk).rpartition(b"\n")
                 if len(partial_line) > MAX_LINE:
-                    raise KubeError(
-                        f"a watch event of {self._source.path} exceeds {MAX_LINE} bytes"
-                    )
+                    raise KubeError(f"a watch event of {self.path} exceeds {MAX_LINE} bytes")
                 if lines:
                     self._take(self._decoder.decode_lines(lines), began)
 

@@ -121,7 +121,8 @@ class ClusterReader:
                         extra={"kind": kind.name, "seconds": kind.kept_seconds},
                     )
                 elif absence is Absence.PROVEN:
-                    log.error("there are no objects of a kind", extra={"kind": kind.name})
+                    level = logging.ERROR if kind.is_required else logging.INFO
+                    log.log(level, "there are no objects of a kind", extra={"kind": kind.name})
 
         source = kind.source(self.translator(kind), reject)
         source = replace(source, note_absence=note_absence)
@@ -160,6 +161,7 @@ def _describe(reflector: Reflector[Any, Any]) -> dict[str, object]:
     del stats["last_contact"]  # monotonic: meaningless outside this process
     return {
         "synced": reflector.synced.is_set(),
+        "path": reflector.path,
         "objects": len(reflector),
         "silence_seconds": round(reflector.stats.silence, 1),
         **stats,

@@ -278,6 +278,16 @@ def reflector_series(reflectors: Mapping[str, Reflector[Any, Any]]) -> Iterator[
         ["resource"],
         read("silence"),
     )
+    yield SeriesCollector(
+        GaugeMetricFamily,
+        "koord_reflector_served",
+        "Whether the API server serves a kind, by the version that is read.",
+        ["resource", "version"],
+        lambda: [
+            ((resource, reflector.version), float(not reflector.is_absent))
+            for resource, reflector in reflectors.items()
+        ],
+    )
     for name, (field, text) in _REFLECTOR_COUNTERS.items():
         yield SeriesCollector(
             CounterMetricFamily, f"koord_reflector_{name}", text, ["resource"], read(field)

@@ -57,7 +57,6 @@ SCHEDULING_HINT_DEPRECATED: Final = "scheduling.koordinator.sh/scheduling-hint"
 
 NATIVE_GROUP: Final = "scheduling.k8s.io"
 """API group: that of Kubernetes' own PodGroup, which pods name in `spec.schedulingGroup`."""
-NATIVE_VERSION: Final = f"{NATIVE_GROUP}/v1alpha2"
 
 KUEUE: Final = "kueue.x-k8s.io"
 KUEUE_NAME: Final = f"{KUEUE}/pod-group-name"

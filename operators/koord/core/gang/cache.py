@@ -11,6 +11,7 @@ import heapq
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
+from itertools import islice
 from typing import Final, TypeAlias, TypeVar, cast
 
 from koord.core.gang.group import Group, GroupId, close_group
@@ -55,6 +56,14 @@ class Gang:
     @property
     def is_empty(self) -> bool:
         return not self.members and self.pod_group is None
+
+    @property
+    def is_native(self) -> bool:
+        """Whether its members name a native PodGroup, that is one of Kubernetes' own."""
+        return any(
+            pod.gang is not None and pod.gang.source is GangSource.NATIVE
+            for pod in islice(self.members.values(), 1)
+        )
 
     @property
     def own_pod_group(self) -> ObservedPodGroup | None:
@@ -140,6 +149,8 @@ class GangCache:
         """Gang -> its group, until a list changes."""
         self._answers: dict[GroupId, dict[object, object]] = {}
         """Group -> function -> its answer, until something in the group changes."""
+        self.unread_versions: tuple[str, ...] = ()
+        """The versions of native PodGroups that were looked for in vain; empty if one is read."""
         self._dirty: set[GangKey] = set()
         self._departed: deque[Pod] = deque(maxlen=MAX_DEPARTED)
         """Deleted members that had a node; see :meth:`take_departed`."""
@@ -189,6 +200,16 @@ class GangCache:
             return
         gang.pod_group = None
         self._update(key, gang)
+
+    def note_unread(self, versions: tuple[str, ...]) -> None:
+        """Note which versions of native PodGroups are not served; gangs that lack theirs say so."""
+        if versions == self.unread_versions:
+            return
+        self.unread_versions = versions
+        for key, gang in self._gangs.items():
+            if gang.spec is None and gang.tally.label_claims:
+                self._dirty.add(key)
+                self._forget_answers(key)
 
     def _open(self, key: GangKey) -> Gang:
         gang = self._gangs.get(key)

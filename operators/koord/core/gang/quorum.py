@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
-from koord.core.gang.cache import GangCache, GangStates, order_of, sort_members
+from koord.core.gang.cache import GangCache, GangStates, sort_members
 from koord.core.gang.done import count_done, find_done
 from koord.core.gang.group import MAX_GANGS, Group, make_group_id
 from koord.core.gang.lost_members import (
@@ -27,13 +27,12 @@ from koord.core.gang.lost_members import (
     find_lost_members,
     serves,
 )
+from koord.core.gang.no_settings import explain_no_settings
 from koord.core.gang.reasons import (
     GangCount,
     InconsistentGroup,
-    InvalidAnnotation,
     MissingGang,
     MissingMembers,
-    MissingPodGroup,
     NotReady,
     Reached,
 )
@@ -338,7 +337,7 @@ class _Part:
         Koordinator's rules they do.
         """
         if self._states[self._gangs[0]].spec is None:
-            return self._explain_no_settings(self._gangs[0])
+            return explain_no_settings(self._cache, self._gangs[0])
         if self.is_satisfied and not self._compat:
             return None
         return self._find_exceeded_limit() or self._find_problem_of_lists()
@@ -352,7 +351,7 @@ class _Part:
                 continue
             if missing := tuple(gang for gang in absent if gang not in self._cache):
                 return MissingGang(lister, missing)
-            return self._explain_no_settings(absent[0])
+            return explain_no_settings(self._cache, absent[0])
         return None
 
     def _find_exceeded_limit(self) -> TooLarge | None:
@@ -366,14 +365,6 @@ class _Part:
         listed = ((gang, spec.listed) for gang, spec in specs if spec and spec.listed > MAX_GANGS)
         gang, count = next(listed, (first, 0))
         return TooLarge("gang", gang, "gangs in its list", count, MAX_GANGS) if count else None
-
-    def _explain_no_settings(self, gang: GangKey) -> MissingPodGroup | InvalidAnnotation:
-        """Return why a gang has no settings: no PodGroup, or no member with a valid minimum."""
-        unset = self._cache.gang(gang)
-        if unset.tally.label_claims or not unset.members:
-            return MissingPodGroup(gang)
-        first = min(unset.members.values(), key=order_of)
-        return InvalidAnnotation(first.gang.bad_values if first.gang is not None else ())
 
     def _count(self, gang: GangKey) -> GangCount:
         state = self._all_present[gang] or _NO_SETTINGS

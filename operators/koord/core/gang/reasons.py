@@ -140,6 +140,37 @@ class MissingPodGroup(Reason):
 
 
 @dataclass(frozen=True, slots=True)
+class PodGroupsNotServed(Reason):
+    """Pods name a PodGroup of Kubernetes' own, and none can be read.
+
+    The API server serves none of the versions that are known, or their role does not allow it.
+    """
+
+    code: ClassVar = "PodGroupsNotServed"
+    reason_class: ClassVar = ReasonClass.MISCONFIGURED
+    is_incomplete: ClassVar = True
+    rests_on: ClassVar = _POD_GROUPS
+    meaning: ClassVar = (
+        "pods name a PodGroup of Kubernetes' own, and the API server serves none of the "
+        "[versions that are read](gangs.md#gangs-declared-for-other-systems), or does not allow "
+        "the operators to read it"
+    )
+    way_out: ClassVar = (
+        "turn the API on (`--runtime-config` and the feature gate GenericWorkload of the API "
+        "server), or upgrade the operators and their roles"
+    )
+    says: ClassVar = (
+        "PodGroup {gang} cannot be read: the API server serves none of {versions:list}, or does "
+        "not let the operators list it"
+    )
+    advises: ClassVar = (
+        "{ask:capital} serve podgroups.scheduling.k8s.io in one of these versions.",
+    )
+    gang: GangKey
+    versions: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class MissingGang(Reason):
     """``groups`` lists a gang that does not exist.
 
@@ -456,6 +487,7 @@ class WithinTime(Reason):
 NotReady: TypeAlias = (
     MissingMembers
     | MissingPodGroup
+    | PodGroupsNotServed
     | MissingGang
     | InconsistentGroup
     | InvalidAnnotation
