@@ -280,8 +280,8 @@ class Reflector(Generic[W, T]):
 
     async def _list_first(self, params: Mapping[str, str]) -> bytes:
         """Return the first page of the first version that is served."""
-        *others, last = (self._source.path, *self._source.other_paths)
-        for self.path in others:
+        *preferred, last = (self._source.path, *self._source.other_paths)
+        for self.path in preferred:
             with suppress(NotFound):
                 return await self._client.list(self.path, params)
         self.path = last
