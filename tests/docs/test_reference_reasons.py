@@ -71,6 +71,7 @@ OF_VALUES = {
 }
 """Values of fields, annotations and settings: see the entries of these."""
 OF_KUBERNETES = {
+    *("ToBeDeletedByClusterAutoscaler", "DeletionCandidateOfClusterAutoscaler", "SchedulingGated"),
     *("SelfSubjectAccessReview", "RuntimeDefault", "AlwaysAllow"),
     *("AntiAffinity", "NodeAffinity", "NodeName", "NodePorts", "TaintToleration"),
     *(

@@ -174,6 +174,12 @@ DOMAINS: Final = (
         operators=("koord.operators.nodemaintenance",),
     ),
     Domain(
+        "autoscaler",
+        planning="koord.domains.autoscaler:PLANNING",
+        settings={"autoscaler": "koord.domains.autoscaler_settings:AutoscalerSettings"},
+        start="koord.runtime.autoscaler:start",
+    ),
+    Domain(
         "defrag",
         resources=("koord.api.defragmentationpolicy:DefragmentationPolicy",),
         planning="koord.domains.defrag:PLANNING",

@@ -32,6 +32,8 @@ class Node:
     """What a pinned CPU costs, in milli-CPU: more where its CPUs are offered several times."""
     extensions: tuple[tuple[str, Hashable], ...] = ()
     """What annotations of the node say to plugins, by their names."""
+    created: float = field(default=0.0, compare=False)
+    """In seconds since the epoch; 0: unknown."""
     resource_version: str = field(default="", compare=False)
 
     @property

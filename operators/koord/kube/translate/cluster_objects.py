@@ -92,6 +92,7 @@ def translate_node(wire: WireNode) -> Node:
         reserved=read_reserved(annotations),
         amplification=read_amplification(annotations),
         extensions=read_own_limits(annotations),
+        created=meta.creation_timestamp.timestamp() if meta.creation_timestamp else 0.0,
         resource_version=meta.resource_version,
     )
 

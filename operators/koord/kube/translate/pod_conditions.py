@@ -15,6 +15,9 @@ from koord.kube.wire import PodStatus, WireCondition, WirePod
 
 POD_SCHEDULED: Final = "PodScheduled"
 UNSCHEDULABLE: Final = "Unschedulable"
+GATED: Final = "SchedulingGated"
+SCALE_UP: Final = "koord-operators: "
+"""How our message begins where we mark a pod with a gate for cluster autoscalers."""
 _OUT_OF: Final = "OutOf"
 _ADMISSION_FAILURES: Final = frozenset(
     {
@@ -40,12 +43,21 @@ _ENDED_BY: Final = frozenset(
 
 
 def find_unschedulable(wire: WirePod) -> WireCondition | None:
+    """Return what kube-scheduler says of a pod for which it finds no node."""
     conditions = () if wire.spec.node_name else wire.status.conditions or ()
     wanted = POD_SCHEDULED, UNSCHEDULABLE
     matching = (
-        condition for condition in conditions if (condition.type, condition.reason) == wanted
+        condition
+        for condition in conditions
+        if (condition.type, condition.reason) == wanted and not is_scale_up_mark(condition)
     )
     return next(matching, None)
+
+
+def is_scale_up_mark(condition: WireCondition) -> bool:
+    """Whether a condition is our mark for autoscalers. It stays when the gate is taken off."""
+    is_ours = (condition.message or "").startswith(SCALE_UP)
+    return is_ours and (condition.type, condition.reason) == (POD_SCHEDULED, UNSCHEDULABLE)
 
 
 class PodMarks(NamedTuple):

@@ -54,6 +54,7 @@ from koord.kube.translate.node_affinity import AffinityForm
 from koord.kube.translate.pod_conditions import (
     POD_SCHEDULED,
     find_unschedulable,
+    is_scale_up_mark,
     read_finished,
     read_marks,
     read_time,
@@ -97,6 +98,8 @@ class PodTranslator:
         self.ignored: dict[str, tuple[Pod, MisspelledKey]] = {}
         """Uid -> a pod with a plan annotation that is not a plan of ours, or a gated one with a key
         that is nearly one of ours; for whoever reports it."""
+        self.marked: dict[str, Pod] = {}
+        """Uid -> a pod that waits, and that we have marked for cluster autoscalers."""
         self._plans = options.plans or PlanKeys()
         self._known_plans = KnownPlans()
         self._forged: set[str] = set()
@@ -126,6 +129,7 @@ class PodTranslator:
 
     def forget(self, pod: Pod) -> None:
         self._forms.pop(pod.uid, None)
+        self.marked.pop(pod.uid, None)
         self._known_plans.forget(pod.uid)
         self._forged.discard(pod.uid)
         self.outdated.pop(pod.uid, None)
@@ -313,9 +317,14 @@ class PodTranslator:
 
     def _remember(self, pod: Pod, wire: WirePod, affinity: AffinityForm, size: int) -> None:
         if pod.is_waiting and (pod.handling is not Handling.NOT_OURS or pod.recorded is not None):
-            self._forms[pod.uid] = _make_form(wire, affinity, size)
+            form = self._forms[pod.uid] = _make_form(wire, affinity, size)
+            if any(map(is_scale_up_mark, form.conditions)):
+                self.marked[pod.uid] = pod
+            else:
+                self.marked.pop(pod.uid, None)
         else:
             self._forms.pop(pod.uid, None)
+            self.marked.pop(pod.uid, None)
         if len(self.ignored) < MAX_IGNORED:
             meta, ignored = wire.metadata, None
             if pod.uid in self._forged:

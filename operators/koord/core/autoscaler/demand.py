@@ -1,0 +1,154 @@
+"""Which of the units that wait need new nodes, and which of their pods autoscalers are told of.
+
+Nodes that are bought for a gang that does not start are bought for nothing. So a unit is told only
+if room on nodes is all that it lacks: its quota admits it beside those that are told before it, and
+a node like one of those that there are could hold each of its required members. It is told with all
+of these or not at all; its surplus follows those of all others. Reads a cycle and
+takes back what it changes there; knows no API and no clock.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from koord.core.autoscaler.nodes import tolerates_new
+from koord.core.autoscaler.options import AutoscalerOptions
+from koord.core.engine.cycle import Cycle
+from koord.core.engine.queue import Blocked
+from koord.core.engine.reasons import InsufficientNodes
+from koord.core.model.plan import Unit, UnitKey, Unplaced
+from koord.core.model.pods import Handling, Pod, PodShape
+from koord.core.model.reasons import Reason
+from koord.core.quota.reasons import InsufficientEntitlement
+from koord.core.topology.reasons import NoDomainFits
+
+_HOSTNAME: Final = "kubernetes.io/hostname"
+_GATED: Final = frozenset({Handling.RELEASE_AND_BIND, Handling.RELEASE_PINNED})
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDemand:
+    """A unit that needs new nodes: its pods that wait for them, the required ones first."""
+
+    unit: UnitKey
+    pods: tuple[Pod, ...]
+    required: int
+
+
+class DemandFinder:
+    """Finds demands in one cycle."""
+
+    def __init__(self, cycle: Cycle, options: AutoscalerOptions) -> None:
+        self._cycle, self._options = cycle, options
+        self._could: dict[PodShape, bool] = {}
+        self._trees: set[str] = set()
+        """Quotas whose nodes are too few, for a unit that is told."""
+
+    def find(self, blocked: Iterable[Blocked]) -> list[NodeDemand]:
+        """Return the demands of units in the order of their turns, ``max_pods`` pods at most."""
+        mark = self._cycle.checkpoint()
+        try:
+            return self._share_out(list(self._admit(blocked)))
+        finally:
+            self._cycle.rollback(mark)
+
+    def _share_out(self, units: Sequence[Unit]) -> list[NodeDemand]:
+        left, chosen = self._options.max_pods, []
+        for unit in units:
+            required = _required_of(unit)
+            if len(required) <= left:
+                left -= len(required)
+                chosen.append((unit, required))
+        demands = []
+        for unit, required in chosen:
+            there = {pod.uid for pod in required}
+            surplus = [pod for pod in unit.pods if pod.uid not in there]
+            surplus = [pod for pod in surplus if self.could_hold(pod)][:left]
+            left -= len(surplus)
+            demands.append(NodeDemand(unit.key, (*required, *surplus), len(required)))
+        return [demand for demand in demands if demand.pods]
+
+    def _admit(self, blocked: Iterable[Blocked]) -> Iterator[Unit]:
+        """Yield the units that lack nodes alone, without surplus that their quota refuses."""
+        for blocked_unit in blocked:
+            unit = blocked_unit.unit
+            if not all(map(_may_be_told, unit.pods)):
+                continue
+            if not self._lacks_nodes(unit, blocked_unit.reason):
+                continue
+            if not all(map(self.could_hold, _required_of(unit))):
+                continue
+            admitted = self._charge(unit, blocked_unit.reason)
+            if admitted is not None:
+                yield admitted
+
+    def _lacks_nodes(self, unit: Unit, reason: Reason) -> bool:
+        match reason:
+            case InsufficientNodes():
+                return True
+            case NoDomainFits():
+                return self._options.marks_topology or not self._has_room_apart(unit)
+            case InsufficientEntitlement():
+                # Its share is all that there is: it grows with the nodes.
+                return all(shortage.offered is not None for shortage in reason.shortages)
+            case _:
+                return False
+
+    def _has_room_apart(self, unit: Unit) -> bool:
+        """Whether its required members would have room without their rules about the network."""
+        by_shape: dict[PodShape, int] = {}
+        for pod in _required_of(unit):
+            shape = self._cycle.shape_of(pod)
+            by_shape[shape] = by_shape.get(shape, 0) + 1
+        return all(int(self._cycle.room(shape).sum()) >= n for shape, n in by_shape.items())
+
+    def _charge(self, unit: Unit, reason: Reason) -> Unit | None:
+        """Charge a unit as if it started; None if it may not, beside those before it."""
+        if isinstance(reason, InsufficientEntitlement):
+            is_first = reason.quota not in self._trees
+            self._trees.add(reason.quota)
+            return unit if is_first else None
+        if self._cycle.not_now(unit) is not None:
+            return None
+        mark = self._cycle.checkpoint()
+        for session in self._cycle.pre_filtering:
+            admission = session.pre_filter(unit)
+            if isinstance(admission, Unplaced):
+                self._cycle.rollback(mark)
+                return None
+            unit = admission.unit
+        return unit
+
+    def could_hold(self, pod: Pod) -> bool:
+        """Whether one more node like one that there is could hold a pod."""
+        could = self._could.get(pod.shape)
+        if could is None:
+            could = self._could[pod.shape] = self._find_alike(pod.shape)
+        return could
+
+    def _find_alike(self, shape: PodShape) -> bool:
+        is_named = shape.terms is not None and all(term.fields for term in shape.terms)
+        if is_named or _HOSTNAME in dict(shape.node_selector):
+            return False  # a new node has another name
+        table = self._cycle.table
+        vector = table.vector(shape)
+        amounts = np.array(vector.amounts, dtype=np.int64)[:, np.newaxis]
+        is_large = (table.allocatable[list(vector.columns)] >= amounts).all(axis=0)
+        _, _, is_selected = table.labels.check(shape)
+        rows = np.flatnonzero(table.is_live & is_large & is_selected)
+        taints = {table.node_at(int(row)).taints for row in rows}
+        return any(tolerates_new(shape, each) for each in taints)
+
+
+def _required_of(unit: Unit) -> list[Pod]:
+    """Return the pods without which a unit does not start, or all of one that has started."""
+    if not unit.required:
+        return []
+    return [pod for demand in unit.demands for pod in demand.first_required()]
+
+
+def _may_be_told(pod: Pod) -> bool:
+    """Whether autoscalers may be told of a pod: it is one, has our gate, and no node in view."""
+    return pod.handling in _GATED and pod.is_gated and pod.nominated is None

@@ -1,0 +1,31 @@
+"""How cluster autoscalers are told that pods lack nodes: values; who uses them is not known."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Signal(StrEnum):
+    """What autoscalers see."""
+
+    NONE = "none"
+    """Nothing: they do not look at pods with a gate."""
+    MARK = "mark"
+    """Members that lack nodes: their condition ``PodScheduled`` says ``Unschedulable``."""
+    PROVISIONING_REQUEST = "provisioningRequest"
+    """A ProvisioningRequest for each gang that lacks nodes."""
+    PLACEHOLDER = "placeholder"
+    """Pods of the operators, alike to the members that lack nodes, which nobody ever places."""
+
+
+@dataclass(frozen=True, slots=True)
+class AutoscalerOptions:
+    """The settings.
+
+    A gang has lacked nodes for ``delay`` seconds before it is told; so many pods at most are told
+    of. With ``marks_topology`` also gangs are, for which there is enough room that is too spread.
+    """
+
+    signal: Signal = Signal.NONE
+    delay: float = 30.0
+    max_pods: int = 500
+    marks_topology: bool = False

@@ -1,0 +1,171 @@
+"""When members are marked for autoscalers, and when their marks are taken off."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import msgspec
+import pytest
+from tests.builders import make_node
+from tests.cluster import FakeCluster, make_cluster
+
+from koord.controllers.scale_up import AGAIN_SECONDS, MOST_WRITES, ScaleUpSignals
+from koord.core.autoscaler.options import AutoscalerOptions, Signal
+from koord.core.model.pods import Nominated, Pod
+from koord.domains.registry import make_pod_translator
+from koord.kube.translate.pod_conditions import SCALE_UP
+from koord.kube.wire import WirePod
+
+if TYPE_CHECKING:
+    from koord.core.model.reasons import Reason
+
+DELAY = 30.0
+
+
+@dataclass
+class Play:
+    """A cluster, who marks its pods, and the marks as the API server has them."""
+
+    cluster: FakeCluster
+    options: AutoscalerOptions = field(default=AutoscalerOptions(Signal.MARK, DELAY))
+    marked: dict[str, Pod] = field(default_factory=dict)
+    texts: dict[str, str] = field(default_factory=dict)
+    preempting: dict[str, Reason] = field(default_factory=dict)
+    writes: list[tuple[str, str]] = field(default_factory=list)
+    now: float = 1000.0
+
+    def __post_init__(self) -> None:
+        self.start()
+
+    def start(self) -> None:
+        """Start the process, again: it knows what the API server has."""
+        self.signals = ScaleUpSignals(
+            state=self.cluster.state,
+            queue=self.cluster.queue,
+            options=self.options,
+            writer=self,
+            marked=self.marked,
+            preempting=self.preempting.get,
+            is_synced=lambda: True,
+            clock=lambda: self.now,
+        )
+
+    async def put(self, pod: Pod, message: str) -> bool:
+        self.writes.append(("put", pod.name))
+        self.marked[pod.uid], self.texts[pod.name] = pod, message
+        return True
+
+    async def take_off(self, pod: Pod) -> bool:
+        self.writes.append(("off", pod.name))
+        del self.marked[pod.uid]
+        return True
+
+    async def after(self, seconds: float = 0.0) -> list[str]:
+        """Return who is marked after so long."""
+        self.now += seconds
+        self.cluster.step()
+        await self.signals.look()
+        return sorted(pod.name for pod in self.marked.values())
+
+
+MEMBERS = [f"train-{at}" for at in range(3)]
+
+
+async def test_members_are_marked_after_a_delay_and_kept_so() -> None:
+    play = Play(make_cluster(nodes=1).gang("train", 3))
+    assert await play.after() == []
+    assert await play.after(DELAY - 1) == []
+    assert await play.after(1) == MEMBERS
+    assert await play.after(100) == MEMBERS
+    assert len(play.writes) == 3
+    assert set(play.texts.values()) == {f"{SCALE_UP}gang default/train lacks nodes with room"}
+
+
+async def test_a_restart_neither_waits_again_nor_writes_again() -> None:
+    play = Play(make_cluster(nodes=1).gang("train", 3))
+    await play.after()
+    await play.after(DELAY)
+    play.start()
+    assert await play.after() == MEMBERS
+    assert len(play.writes) == 3
+
+
+async def test_marks_go_when_the_signal_is_switched_off() -> None:
+    play = Play(make_cluster(nodes=1).gang("train", 3))
+    await play.after()
+    await play.after(DELAY)
+    play.options = AutoscalerOptions()
+    play.start()
+    assert await play.after() == []
+
+
+async def test_pods_that_get_their_nodes_are_left_alone() -> None:
+    """Their bindings set the condition."""
+    play = Play(make_cluster(nodes=1).gang("train", 3))
+    await play.after()
+    await play.after(DELAY)
+    play.cluster.nodes(*(make_node(f"new{at}").gpu(8) for at in range(2)))
+    assert await play.after(1) == MEMBERS
+    assert len(play.cluster.state.assumed) == 3
+    assert len(play.writes) == 3
+
+
+async def test_another_reason_takes_the_mark_off_and_it_comes_back_after_a_minute() -> None:
+    play = Play(make_cluster(nodes=1).gang("train", 3))
+    await play.after()
+    await play.after(DELAY)
+    (key,) = play.cluster.queue.blocked
+    play.preempting[key] = play.cluster.reason()
+    assert await play.after(1) == []
+    play.preempting.clear()
+    assert await play.after(AGAIN_SECONDS - 1) == []
+    assert await play.after(DELAY) == MEMBERS
+
+
+async def test_a_pod_with_a_nominated_node_is_not_marked() -> None:
+    """X-35."""
+    play = Play(make_cluster(nodes=1).gang("train", 3))
+    await play.after()
+    await play.after(DELAY)
+    pod = play.cluster.pod("train-0")
+    play.cluster.pods(replace(pod, nominated=Nominated("n0", "p", "u", 3)))
+    assert await play.after(1) == []
+
+
+async def test_a_thousand_gangs_are_no_more_marks_than_allowed_and_few_writes_at_once() -> None:
+    cluster = make_cluster(nodes=1)
+    for at in range(1000):
+        cluster.gang(f"g{at:04}", 2)
+    play = Play(cluster, AutoscalerOptions(Signal.MARK, 0.0, max_pods=100))
+    for unit in cluster.take(most=10_000):
+        cluster.decide([unit])
+    await play.signals.look()
+    assert len(play.marked) == MOST_WRITES
+    await play.signals.look()
+    await play.signals.look()
+    assert len(play.marked) == 100
+    assert len({pod.gang.key for pod in play.marked.values() if pod.gang}) == 50
+
+
+@pytest.mark.parametrize(
+    ("message", "is_ours"),
+    [(f"{SCALE_UP}gang a/b lacks nodes with room", True), ("0/3 nodes are available", False)],
+)
+def test_our_mark_is_no_refusal_of_kube_scheduler(message: str, is_ours: bool) -> None:  # noqa: FBT001
+    condition = {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": "Unschedulable",
+        "message": message,
+    }
+    wire = {
+        "metadata": {"name": "p", "namespace": "default", "uid": "u"},
+        "spec": {"schedulingGates": [{"name": "operators.koordinator.sh/placement"}]},
+        "status": {"phase": "Pending", "conditions": [condition]},
+    }
+    translator = make_pod_translator()
+    pod = translator.translate(msgspec.convert(wire, WirePod))
+    assert (pod.uid in translator.marked) is is_ours
+    translator.forget(pod)
+    assert not translator.marked
