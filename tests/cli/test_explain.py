@@ -29,6 +29,9 @@ POD, GROUP = TargetKind.POD, TargetKind.POD_GROUP
         ("sts x", Question(TargetKind.STATEFUL_SET, "", "x")),
         ("deploy/a/x", Question(TargetKind.DEPLOYMENT, "a", "x")),
         ("rs/x", Question(TargetKind.REPLICA_SET, "", "x")),
+        ("jobset x", Question("jobset", "", "x")),
+        ("PyTorchJob/a/x", Question("pytorchjob", "a", "x")),
+        ("pytorchjobs.kubeflow.org/x -n a", Question("pytorchjobs.kubeflow.org", "a", "x")),
         ("pg/x --context c --kubeconfig f", Question(GROUP, "", "x", "f", "c")),
     ],
 )
@@ -47,10 +50,9 @@ def test_valid_arguments(typed: str, question: Question, monkeypatch) -> None:
 @pytest.mark.parametrize(
     ("typed", "message"),
     [
-        ("nude x", "there is no kind 'nude'; did you mean node"),
-        ("jobset x", "of other workloads name the PodGroup or a pod: pg/NAME or pod/NAME"),
-        ("a/b/c", "give a NAME, NAMESPACE/NAME or KIND/NAME"),
-        ("a/x -n b", "a/x is not in namespace b"),
+        ("a_b x", "there is no kind 'a_b'"),
+        ("a/b/c/d", "give a NAME, NAMESPACE/NAME or KIND/NAME"),
+        ("a/b/x -n c", "b/x is not in namespace c"),
         ("pod", "give a NAME"),
         ("pod/", "give a NAME"),
         ("pod a/b/c", "give a NAME"),

@@ -40,6 +40,6 @@ def test_an_unknown_job_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> 
     assert "no job here is named trian; did you mean train?" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", ["node/n", "jobs.bacth/x"])
+@pytest.mark.parametrize("name", ["node/n", "eq/x", "reservation/x", "a_b/x"])
 def test_other_kinds_are_refused(name: str) -> None:
     assert CliRunner().invoke(app, ["release", name]).exit_code == 2

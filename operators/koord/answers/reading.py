@@ -45,7 +45,8 @@ class TargetKind(StrEnum):
 class Target:
     """The object of the question; the namespace of a reservation is that of its template."""
 
-    kind: TargetKind
+    kind: TargetKind | str
+    """Another kind is that of an owner of pods, as somebody wrote it, or as the API has it."""
     namespace: str
     name: str
 
@@ -189,7 +190,7 @@ class Reading:
     sight: Sight = EVERYTHING
     """What of all that was read the asker may see; everything, if it was read with her rights."""
 
-    all_details: Mapping[tuple[TargetKind, str], TargetDetails] = field(default_factory=dict)
+    all_details: Mapping[tuple[str, str], TargetDetails] = field(default_factory=dict)
     """Details of all that waits, by kind and ``namespace/name`` (of reservations: name), where they
     were asked for."""
 

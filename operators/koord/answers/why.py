@@ -169,7 +169,7 @@ _WAITING_GANG: Final[_Signs] = (
     (ConditionType.QUORUM_REACHED, _TRUE),
 )
 _WAITING_RESERVATION: Final[_Signs] = (("Scheduled", _FALSE),)
-_SIGNS: Final[Mapping[tuple[TargetKind, PlacementState], _Signs]] = {
+_SIGNS: Final[Mapping[tuple[str, PlacementState], _Signs]] = {
     (TargetKind.POD, PlacementState.WAITING): _WAITING_POD,
     (TargetKind.POD, PlacementState.PLACEABLE): _WAITING_POD,
     (TargetKind.POD, PlacementState.BOUND): (("PodScheduled", _TRUE),),
@@ -392,7 +392,7 @@ def _gang_of(reading: Reading, status: GangStatus) -> GangAnswer | None:
 
 
 def read_history(
-    kind: TargetKind,
+    kind: str,
     standing: PlacementState,
     details: TargetDetails,
     *,

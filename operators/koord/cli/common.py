@@ -2,7 +2,7 @@
 
 import sys
 from enum import IntEnum, StrEnum
-from typing import Annotated, NoReturn, TypeAlias
+from typing import Annotated, Final, NoReturn, TypeAlias
 
 import typer
 
@@ -69,6 +69,14 @@ def list_names_for(context: typer.Context, kind: str, namespace: str = "") -> li
     return list_names(kind, where, typed.get("kubeconfig", ""), typed.get("context", ""))
 
 
+def list_kinds_for(context: typer.Context, incomplete: str) -> list[str]:
+    """Return the kinds of the cluster, for completion, of which a name begins so."""
+    from koord.cli.connection import list_kinds  # noqa: PLC0415 - --help needs none of it
+
+    typed = {key: value or "" for key, value in context.params.items()}
+    return list_kinds(incomplete, typed.get("kubeconfig", ""), typed.get("context", ""))
+
+
 def complete_namespace(context: typer.Context, incomplete: str) -> list[str]:
     namespaces = list_names_for(context, "namespace")
     return [name for name in namespaces if name.startswith(incomplete)]
@@ -90,6 +98,10 @@ AllNamespaces: TypeAlias = Annotated[
 AsExitCode: TypeAlias = Annotated[
     bool, typer.Option("--exit-code", help="Exit with 1 if it is not well, for scripts.")
 ]
+
+
+NO_UNITS: Final = frozenset({"quota", "node", "move"})
+"""Kinds of ``koord explain`` that stand for nothing that is planned."""
 
 
 class ExitCode(IntEnum):

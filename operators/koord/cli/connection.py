@@ -85,14 +85,36 @@ def list_names(kind: str, namespace: str, kubeconfig: str, context: str) -> list
     """
     try:
         return asyncio.run(_list_names(kind, namespace, kubeconfig, context))
+    except (KubeError, LookupError, OSError):
+        return []
+
+
+def list_kinds(begun: str, kubeconfig: str, context: str) -> list[str]:
+    """Return the kinds in namespaces of which a name begins so; none on errors."""
+    try:
+        return asyncio.run(_list_kinds(begun.lower(), kubeconfig, context))
     except (KubeError, OSError):
         return []
 
 
+async def _list_kinds(begun: str, kubeconfig: str, context: str) -> list[str]:
+    from koord.cli.served_kinds import read_served_kinds  # noqa: PLC0415 - it needs this module
+
+    async with open_client(kubeconfig, context) as (client, _):
+        kinds = await read_served_kinds(client)
+    names = (kind.kind.lower() for kind in kinds if kind.is_namespaced)
+    titles = (kind.title for kind in kinds if kind.is_namespaced)
+    return sorted({name for name in (*names, *titles) if name.startswith(begun)})
+
+
 async def _list_names(kind: str, namespace: str, kubeconfig: str, context: str) -> list[str]:
     async with open_client(kubeconfig, context) as (client, access):
-        path = _PATHS[kind]
-        if kind in _IN_NAMESPACES:
-            path = path_in(path, namespace or access.namespace)
+        where = namespace or access.namespace
+        if kind in _PATHS:
+            path = path_in(_PATHS[kind], where) if kind in _IN_NAMESPACES else _PATHS[kind]
+        else:
+            from koord.cli.served_kinds import find_served, read_served_kinds  # noqa: PLC0415
+
+            path = find_served(await read_served_kinds(client), kind).path(where)
         page = await client.get(path, ObjectList[Identified], {"limit": str(MAX_NAMES)})
     return sorted({item.metadata.name for item in page.items or ()})

@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 class Question:
     """What was typed; an empty ``namespace`` means that of the context."""
 
-    kind: TargetKind
+    kind: TargetKind | str
     namespace: str
     name: str
     kubeconfig: str = ""
@@ -144,7 +144,7 @@ async def _read(question: Question, now: float) -> tuple[TargetLookup, Reading |
                 return _say_queued(
                     lookup, lookup.job, queued
                 ), reading if not queued.reason else None
-        if lookup.target.kind is TargetKind.JOB:
+        if lookup.job is not None and lookup.target == lookup.typed:  # it stands for nothing
             return lookup, None
         compat = question.compat is Compat.KOORDINATOR
         reading = await read_cluster(client, lookup.target, compat=compat)
@@ -199,7 +199,7 @@ def _add_job(answer: Explanation, lookup: TargetLookup) -> Explanation:
     """Add the state of a Job without living pods; without a gang or a pod it is the answer."""
     job = lookup.job
     if job is None:
-        return answer
+        return replace(answer, notes=(*lookup.notes, *answer.notes)) if lookup.notes else answer
     is_all = answer.target is lookup.typed
     was_evicted = job.has_failed and find_eviction(answer.episodes) is not None
     return replace(
@@ -258,6 +258,7 @@ _NUMBER: Final = re.compile(r"(?<![A-Za-z0-9_.-])(?<![A-Za-z]/)(\d+(?:[.,]\d+)*)
 """A number in a message that is no part of a name."""
 _WITH_REASON: Final = {PlacementState.WAITING, PlacementState.DEGRADED}
 _WITH_CODE: Final = {*_WITH_REASON, PlacementState.HELD_UP}
+_PLANNED: Final = {TargetKind.POD, TargetKind.POD_GROUP, TargetKind.RESERVATION}
 _TO_COME: Final = {*_WITH_CODE, PlacementState.PLACEABLE}
 
 
@@ -310,7 +311,7 @@ def _make_statements(answer: Explanation, now: float) -> Iterator[str]:
     yield from _make_reasons(answer, now)
     if answer.standing is PlacementState.PLACEABLE and not answer.is_led:
         yield "There is room for it, and no operators run to place it."
-    elif answer.standing in _SENTENCES and answer.target.kind is not TargetKind.JOB:
+    elif answer.standing in _SENTENCES and answer.target.kind in _PLANNED:
         yield _SENTENCES[answer.standing]
     is_refused = answer.reason and isinstance(answer.reason.reason, RefusedByScheduler)
     if answer.place is not None and not is_refused:

@@ -1,7 +1,8 @@
 """Finds what a name means, and the gang or pod that a Job or another workload stands for.
 
 Workloads are known by what their pods say of them: a label that the controller sets, and the owner.
-The workload itself is only read if no pod of it lives (``job_state``). Names that stand for several
+The workload itself is only read if no pod of it lives (``job_state``). Of all other kinds the
+object is read, and the pods below it are found (``owned_pods``). Names that stand for several
 things are an error that lists what to write; but a Job and the PodGroup of its pods often share a
 name, and stand for the same gang, so either will do. Plans nothing.
 """
@@ -9,20 +10,27 @@ name, and stand for the same gang, so either will do. Plans nothing.
 import asyncio
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Final
 from urllib.parse import quote
 
-import msgspec
-
 from koord.answers.reading import Target, TargetKind, TargetNotFoundError
 from koord.api.gang import parse_pod_gang
-from koord.cli.common import ExitCode, fail
-from koord.cli.connection import open_client, path_in
+from koord.cli.common import NO_UNITS, ExitCode, fail
+from koord.cli.connection import list_all, open_client, path_in
 from koord.cli.job_state import JobState, read_job
 from koord.cli.kind_reader import PAGE_SIZE
-from koord.core.model.text import find_similar, listed, suggest
+from koord.cli.owned_pods import (
+    OwnedPod,
+    OwnerOfPods,
+    Owners,
+    describe_without_pods,
+    find_owner,
+    group_of,
+)
+from koord.cli.served_kinds import UnknownKindError, find_served, read_served_kinds
+from koord.core.model.text import find_similar, listed, named, plural, suggest
 from koord.domains.gang import POD_GROUPS
 from koord.domains.placement import NODES, PODS
 from koord.domains.quota import QUOTAS
@@ -35,7 +43,8 @@ from koord.kube.wire import Identified, ObjectList, WireCustomResource, WireObje
 JOB_LABEL: Final = "batch.kubernetes.io/job-name"
 """On the pods of a Job: its name."""
 _HASH_LABEL: Final = "pod-template-hash"
-_ENDED: Final = frozenset({"Succeeded", "Failed"})
+_TARGETS: Final[Mapping[str, TargetKind]] = {kind.lower(): kind for kind in TargetKind}
+_MOST_TOLD: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +59,7 @@ class _Workload:
     """The workload controls the owner, whose name ends with the value of the label."""
 
 
-_WORKLOADS: Final[Mapping[TargetKind, _Workload]] = {
+_WORKLOADS: Final[Mapping[str, _Workload]] = {
     TargetKind.JOB: _Workload(JOB_LABEL, "Job", is_name=True),
     TargetKind.STATEFUL_SET: _Workload("statefulset.kubernetes.io/pod-name", "StatefulSet"),
     TargetKind.REPLICA_SET: _Workload(_HASH_LABEL, "ReplicaSet"),
@@ -60,11 +69,30 @@ _WORKLOADS: Final[Mapping[TargetKind, _Workload]] = {
 
 @dataclass(frozen=True, slots=True)
 class TargetLookup:
-    """What is meant by what was ``typed``; ``job`` is the state of a Job without living pods."""
+    """What is meant by what was ``typed``; ``job`` is the state of a Job without living pods.
+
+    ``notes`` tell what else was meant, and what could not be read.
+    """
 
     typed: Target
     target: Target
     job: JobState | None = None
+    notes: tuple[str, ...] = ()
+
+
+def make_target(kind: str, namespace: str, name: str) -> Target | None:
+    """Return what was typed, its kind as ``koord explain`` writes it; None for no unit's kind."""
+    if kind in NO_UNITS:
+        return None
+    return Target(_TARGETS.get(kind, kind), namespace, name)
+
+
+async def find_planned(client: Client, typed: Target, now: float) -> Target:
+    """Return what is planned for what was typed. Raises ``TargetNotFoundError`` if nothing is."""
+    lookup = await find_target(client, typed, now)
+    if lookup.job is not None:
+        raise TargetNotFoundError(" ".join((*lookup.job.notes, *lookup.job.advice)))
+    return lookup.target
 
 
 async def find_reservation(client: Client, name: str) -> Target:
@@ -83,6 +111,8 @@ async def find_target(client: Client, target: Target, now: float) -> TargetLooku
     """Return what to look at for what was typed. Raises ``TargetNotFoundError``."""
     if target.kind is TargetKind.RESERVATION:
         return TargetLookup(target, await find_reservation(client, target.name))
+    if not isinstance(target.kind, TargetKind):
+        return _look_below(await find_owner(client, target), now)
     workload = _WORKLOADS.get(target.kind)
     if workload is None:
         return TargetLookup(target, target)
@@ -100,10 +130,35 @@ async def find_target(client: Client, target: Target, now: float) -> TargetLooku
     return TargetLookup(target, _choose(target, alive or pods))
 
 
-def _choose(target: Target, pods: Iterable["_OwnedPod"]) -> Target:
+def _look_below(owner: OwnerOfPods, now: float) -> TargetLookup:
+    """Return what an object of any kind stands for: the gang of its pods that waits, or a pod."""
+    target = owner.target
+    notes = tuple(
+        f"You may not list {kind}: {target.kind} {target.name} may have more pods."
+        for kind in owner.unread
+    )
+    alive = [pod for pod in owner.pods if pod.is_alive]
+    if not alive:
+        state = describe_without_pods(owner, now)
+        return TargetLookup(target, target, replace(state, notes=(*state.notes, *notes)))
+    chosen = _choose(target, alive)
+    units = {_stands_for(target, pod.metadata) for pod in alive}
+    gangs = sorted(unit.name for unit in units if unit.kind is TargetKind.POD_GROUP)
+    left_out = [name for name in gangs if name != chosen.name]
+    if left_out and chosen.kind is TargetKind.POD_GROUP:
+        count, names = plural(len(gangs), "gang"), named(left_out, _MOST_TOLD)
+        notes = (f"{target.kind} {target.name} has {count}; others are {names}.", *notes)
+    return TargetLookup(target, chosen, notes=notes)
+
+
+def _choose(target: Target, pods: Iterable[OwnedPod]) -> Target:
     """Return the gang of the pods, or the first of them that has no node."""
     first = min(pods, key=lambda pod: (bool(pod.spec.node_name), pod.metadata.name)).metadata
-    return _find_gang(target, first) or Target(TargetKind.POD, target.namespace, first.name)
+    return _stands_for(target, first)
+
+
+def _stands_for(target: Target, pod: WireObjectMeta) -> Target:
+    return _find_gang(target, pod) or Target(TargetKind.POD, target.namespace, pod.name)
 
 
 def _find_gang(target: Target, meta: WireObjectMeta) -> Target | None:
@@ -112,7 +167,7 @@ def _find_gang(target: Target, meta: WireObjectMeta) -> Target | None:
 
 
 async def _find_by_job(
-    client: Client, target: Target, ended: Sequence["_OwnedPod"], now: float
+    client: Client, target: Target, ended: Sequence[OwnedPod], now: float
 ) -> TargetLookup:
     """Find out what a Job without living pods stands for: its gang, if its template names one."""
     job = await read_job(client, target, now, has_pods=bool(ended))
@@ -123,7 +178,7 @@ async def _find_by_job(
     )
 
 
-async def _list_pods(client: Client, target: Target, workload: _Workload) -> Sequence["_OwnedPod"]:
+async def _list_pods(client: Client, target: Target, workload: _Workload) -> Sequence[OwnedPod]:
     if not workload.is_name:
         pods = await _list_labelled(client, target, workload.label)
         return [pod for pod in pods if _name_of_owner(pod, workload) == target.name]
@@ -135,37 +190,19 @@ async def _list_pods(client: Client, target: Target, workload: _Workload) -> Seq
         return ()
 
 
-async def _list_labelled(client: Client, target: Target, labels: str) -> Sequence["_OwnedPod"]:
+async def _list_labelled(client: Client, target: Target, labels: str) -> Sequence[OwnedPod]:
     params = {"labelSelector": labels, "limit": str(PAGE_SIZE)}
-    page = await client.get(path_in(PODS.path, target.namespace), ObjectList[_OwnedPod], params)
+    page = await client.get(path_in(PODS.path, target.namespace), ObjectList[OwnedPod], params)
     return page.items or ()
 
 
-def _name_of_owner(pod: "_OwnedPod", workload: _Workload) -> str:
+def _name_of_owner(pod: OwnedPod, workload: _Workload) -> str:
     owners = pod.metadata.owner_references or ()
     name = next((o.name for o in owners if o.controller and o.kind == workload.owner), "")
     if not workload.is_above:
         return name
     value = (pod.metadata.labels or {}).get(workload.label, "")
     return name.removesuffix(f"-{value}") if name.endswith(f"-{value}") else ""
-
-
-class _OwnedPodSpec(msgspec.Struct, rename="camel"):
-    node_name: str = ""
-
-
-class _OwnedPodStatus(msgspec.Struct):
-    phase: str = ""
-
-
-class _OwnedPod(msgspec.Struct):
-    metadata: WireObjectMeta
-    spec: _OwnedPodSpec
-    status: _OwnedPodStatus = msgspec.field(default_factory=_OwnedPodStatus)
-
-    @property
-    def is_alive(self) -> bool:
-        return self.metadata.deletion_timestamp is None and self.status.phase not in _ENDED
 
 
 _SOME: Final = {"limit": "500"}
@@ -231,12 +268,14 @@ async def _find(namespace: str, name: str, kubeconfig: str, context: str) -> Nam
         if not namespace and not any(match.kind == "quota" for match in named):
             named += await _find_quota(client, name)
         if not named:
+            named = await _find_others(client, namespace, access.namespace, name)
+        if not named:
             await _fail_unknown(client, where, name)
         if len(named) > 1:
             named = await _join_those_of_one_gang(client, named)
         if len(named) > 1:
             choices = " or ".join(f"koord explain {match.argument}" for match in named)
-            kinds_found = listed([_KINDS[match.kind].title for match in named])
+            kinds_found = listed([_title_of(match.kind) for match in named])
             fail(f"{name} names several objects ({kinds_found}): {choices}", ExitCode.USAGE)
         return named[0]
 
@@ -250,6 +289,41 @@ async def _find_one(client: Client, kind: str, namespace: str, name: str) -> Nam
     except (NotFound, Forbidden, Garbled):  # not there, or not to be seen, or no name at all
         return None
     return NamedObject(kind, where, name)
+
+
+def _title_of(kind: str) -> str:
+    return _KINDS[kind].title if kind in _KINDS else kind
+
+
+async def _find_others(client: Client, first: str, default: str, name: str) -> list["NamedObject"]:
+    """Read ``first/name`` as kind and name, or find the name among the owners of pods.
+
+    Of several above one pod the topmost is meant.
+    """
+    kinds = await read_served_kinds(client)
+    if first:
+        try:
+            kind = find_served(kinds, first)
+        except UnknownKindError:
+            pass
+        else:
+            return [NamedObject(kind.title, default, name)]
+    where, owners = first or default, Owners(kinds)
+    try:
+        pods = await list_all(client, path_in(PODS.path, where), OwnedPod)
+    except ApiError:
+        return []
+    await owners.read(client, where, [pod.metadata for pod in pods])
+    meant = (
+        [owner for owner in owners.list_above(pod.metadata) if owner.name == name][-1:]
+        for pod in pods
+    )
+    above = {(group_of(owner), owner.kind) for topmost in meant for owner in topmost}
+    return [
+        NamedObject(kind.title, where, name)
+        for kind in kinds
+        if (kind.group, kind.kind) in above and kind.is_namespaced
+    ]
 
 
 async def _find_quota(client: Client, name: str) -> list[NamedObject]:
@@ -271,7 +345,7 @@ async def _join_those_of_one_gang(client: Client, named: list[NamedObject]) -> l
 
 
 async def _find_meant(client: Client, named: NamedObject) -> Target | NamedObject:
-    stands_for = _KINDS[named.kind].stands_for
+    stands_for = _KINDS[named.kind].stands_for if named.kind in _KINDS else named.kind
     if stands_for is None:
         return named
     named_target = Target(stands_for, named.namespace, named.name)

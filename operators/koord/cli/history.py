@@ -6,7 +6,7 @@ from typing import Annotated, Final
 import typer
 
 from koord.api.quantity import parse_duration_seconds
-from koord.cli.common import Context, Form, Kubeconfig, Output
+from koord.cli.common import NO_UNITS, Context, Form, Kubeconfig, Output
 from koord.cli.queries import Namespace, TargetName, parse_subject
 from koord.cli.watching import watchable
 
@@ -18,6 +18,7 @@ _KINDS: Final = {
     "replicaset": "ReplicaSet",
     "": "",
 }
+"""Kinds of which pods and records tell themselves; of others the pods are looked up."""
 _DAY_SECONDS: Final = 86_400
 _MOST_DAYS: Final = 5
 
@@ -28,8 +29,8 @@ def history(  # noqa: PLR0917 - typer calls it, by name
         str,
         typer.Argument(
             metavar="KIND",
-            help="pod (po), podgroup (pg), job, statefulset (sts) or replicaset (rs); or "
-            "KIND/NAME, or a NAME alone.",
+            help="pod (po), podgroup (pg), job, statefulset (sts), replicaset (rs), or any kind "
+            "that owns pods, such as pytorchjob; or KIND/NAME, or a NAME alone.",
             show_default=False,
         ),
     ],
@@ -72,10 +73,10 @@ def history(  # noqa: PLR0917 - typer calls it, by name
     from koord.cli.history_view import HistoryRequest, show
 
     kind, namespace, name = parse_subject(kind, namespace, name)
-    if kind not in _KINDS:
+    if kind in NO_UNITS or kind == "reservation":
         raise typer.BadParameter("give a pod, podgroup or workload", param_hint="KIND")
     request = HistoryRequest(
-        _KINDS[kind], namespace, name, parse_age(since), parse_moment(at), feed
+        _KINDS.get(kind, kind), namespace, name, parse_age(since), parse_moment(at), feed
     )
     show(request, kubeconfig, context, output)
 

@@ -17,14 +17,17 @@ from koord.answers.encoding import encode
 from koord.answers.envelope import AnswerGap, AnswerHead, AnswerSource, GapCause
 from koord.answers.happenings import Happening, SeenObjects, StorySource, Subject, tell_record
 from koord.answers.leaders import Leader
+from koord.answers.reading import Target, TargetNotFoundError
 from koord.answers.story import Story, find_decision, make_story, sum_phases
 from koord.cli.common import ExitCode, Output, fail, warn
 from koord.cli.connection import open_client
 from koord.cli.feed_records import FeedRecords, find_address, read_feed
+from koord.cli.find_target import find_target
 from koord.cli.leases import read_leader
 from koord.cli.output import make_table, print_in
 from koord.cli.story_objects import read_objects
 from koord.core.model.text import format_age, named
+from koord.kube.client import Client
 from koord.kube.errors import KubeError
 
 _BAR: Final = 24
@@ -35,6 +38,8 @@ _SOURCES: Final = {
     StorySource.EVENT: "events",
 }
 _RECORDS: Final = "records of decisions"
+_KNOWN: Final = frozenset({"", "Pod", "PodGroup", "Job", "StatefulSet", "ReplicaSet"})
+"""Kinds that objects and records are searched for; any other stands for what is below it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +62,8 @@ class _Sources:
     leader: Leader | None
     feed: FeedRecords
     seen: SeenObjects
+    problem: str = ""
+    """Why what was asked for was not found among the objects."""
 
 
 def show(request: HistoryRequest, kubeconfig: str, context: str, output: Output) -> None:
@@ -72,6 +79,8 @@ def show(request: HistoryRequest, kubeconfig: str, context: str, output: Output)
         _show_decision(request, sources, now, output)
         return
     story = make_story(subject, feed.records, sources.seen, int(now * 1000))
+    if not story.traces and sources.problem:
+        fail(sources.problem, ExitCode.USAGE)
     if not story.traces:
         fail(
             f"nothing of the name {subject.name} exists in namespace {subject.namespace}, and no "
@@ -147,10 +156,26 @@ def _tell_oldest(feed: FeedRecords) -> str:
 
 async def _read(request: HistoryRequest, kubeconfig: str, context: str) -> _Sources:
     async with open_client(kubeconfig, context) as (client, access):
-        subject = Subject(request.kind, request.namespace or access.namespace, request.name)
+        typed = Subject(request.kind, request.namespace or access.namespace, request.name)
+        subject, problem = await _find_subject(client, typed)
         leader = await read_leader(client)
         feed = await read_feed(find_address(leader, request.feed), leader)
-        return _Sources(subject, leader, feed, await read_objects(client, subject))
+        return _Sources(subject, leader, feed, await read_objects(client, subject), problem)
+
+
+async def _find_subject(client: Client, typed: Subject) -> tuple[Subject, str]:
+    """Return the gang or pod below an owner of any kind, or why there is none.
+
+    One that is gone may be in the records: whatever has its name.
+    """
+    if typed.kind in _KNOWN:
+        return typed, ""
+    try:
+        written = Target(typed.kind, typed.namespace, typed.name)
+        target = (await find_target(client, written, time.time())).target
+    except TargetNotFoundError as error:
+        return Subject("", typed.namespace, typed.name), str(error)
+    return Subject(str(target.kind), target.namespace, target.name), ""
 
 
 def make_parts(story: Story, now: float) -> Iterator[RenderableType]:

@@ -59,7 +59,7 @@ class KindReader:
 
     def __init__(self, client: Client, target: Target, *, for_all: bool = False) -> None:
         self.details: TargetDetails | None = None
-        self.all_details: dict[tuple[TargetKind, str], TargetDetails] = {}
+        self.all_details: dict[tuple[str, str], TargetDetails] = {}
         self._kind_of = {kind.path: name for name, kind in _KINDS.items()} if for_all else {}
         self.gaps: list[Gap] = []
         self.rejected: dict[str, str] = {}
@@ -202,7 +202,7 @@ class KindReader:
             self.reports[pod] = make_report(condition)
 
 
-_KINDS: Final[Mapping[TargetKind, AnyKind]] = {
+_KINDS: Final[Mapping[str, AnyKind]] = {
     TargetKind.POD: PODS,
     TargetKind.POD_GROUP: POD_GROUPS,
     TargetKind.RESERVATION: RESERVATIONS,

@@ -18,7 +18,7 @@ from koord.answers.reading import Reading, Target, TargetKind, TargetNotFoundErr
 from koord.cli.cluster import read_cluster, refuse_gaps
 from koord.cli.common import ExitCode, Output, fail, warn
 from koord.cli.connection import open_client
-from koord.cli.find_target import find_target
+from koord.cli.find_target import find_planned, make_target
 from koord.cli.output import count_of, make_table, print_in
 from koord.core.defrag.drain import DrainPlan
 from koord.core.defrag.model import MovePlan, MoveStep
@@ -51,11 +51,9 @@ def show_shape(
 def show_waiting(
     cluster: ClusterAccess, named: tuple[str, str, str], output: Output, *, as_exit_code: bool
 ) -> None:
-    kind, namespace, name = named
-    kinds = {target_kind.lower(): target_kind for target_kind in TargetKind}
-    if kind not in kinds:
+    typed = make_target(*named)
+    if typed is None:
         fail("give a pod, podgroup, reservation or workload", ExitCode.USAGE)
-    typed = Target(kinds[kind], namespace, name)
     head, target, question = _read(cluster, "Defragmentation", typed)
     unit = find_unit(question.state, target)
     if unit is None:
@@ -108,7 +106,7 @@ async def _read_all(
         target = _NOBODY
         if typed is not None:
             meant = Target(typed.kind, typed.namespace or access.namespace, typed.name)
-            target = (await find_target(client, meant, now)).target
+            target = await find_planned(client, meant, now)
         reading = await read_cluster(client, target)
         try:
             return target, reading, await list_budgets(client)

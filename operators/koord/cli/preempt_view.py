@@ -28,7 +28,7 @@ from koord.cli.cluster import read_cluster, refuse_gaps
 from koord.cli.common import ExitCode, Output, fail, warn
 from koord.cli.connection import open_client
 from koord.cli.explain_view import Question
-from koord.cli.find_target import find_target
+from koord.cli.find_target import find_planned
 from koord.cli.output import count_of, make_table, print_in
 from koord.core.eviction.model import Cost, Preemption
 from koord.core.eviction.preemption import WaitingForPreemption, name_of
@@ -106,13 +106,11 @@ async def _read(
 ) -> tuple[Target, Reading, tuple[Budget, ...] | None]:
     async with open_client(question.kubeconfig, question.context) as (client, access):
         typed = Target(question.kind, question.namespace or access.namespace, question.name)
-        lookup = await find_target(client, typed, now)
-        if lookup.job is not None:
-            raise TargetNotFoundError(" ".join((*lookup.job.notes, *lookup.job.advice)))
-        reading = await read_cluster(client, lookup.target)
+        target = await find_planned(client, typed, now)
+        reading = await read_cluster(client, target)
         if reading.extent_of(NODES.name) is not None:
-            return lookup.target, reading, ()  # nothing is searched
-        return lookup.target, reading, await _read_budgets(client)
+            return target, reading, ()  # nothing is searched
+        return target, reading, await _read_budgets(client)
 
 
 async def _read_budgets(client: Client) -> tuple[Budget, ...] | None:

@@ -6,6 +6,7 @@ Only their command lines. What they do is imported when they run: it takes longe
 # ruff: noqa: PLC0415 - for the reason above
 
 import platform
+import re
 from importlib.metadata import version as version_of
 from typing import Annotated, Final, TypeAlias
 
@@ -13,6 +14,7 @@ import typer
 
 from koord.api import Compat
 from koord.cli.common import (
+    NO_UNITS,
     AllNamespaces,
     AsExitCode,
     Context,
@@ -22,12 +24,12 @@ from koord.cli.common import (
     TreeForm,
     TreeOutput,
     complete_namespace,
+    list_kinds_for,
     list_names_for,
     say,
 )
 from koord.cli.common import Namespace as OnlyIn
 from koord.cli.watching import watchable
-from koord.core.model.text import suggest
 
 _SPELLED: Final = {
     "pod": ("pod", "pods", "po"),
@@ -42,6 +44,8 @@ _SPELLED: Final = {
     "move": ("podmigrationjob", "podmigrationjobs", "pmj"),
 }
 _KINDS: Final = {written: kind for kind, forms in _SPELLED.items() for written in forms}
+_ANY_KIND: Final = re.compile(r"[a-z][a-z0-9]*(?:[.-][a-z0-9]+)*")
+"""How a kind may be written that only the cluster knows."""
 Namespace: TypeAlias = Annotated[
     str,
     typer.Option(
@@ -58,7 +62,8 @@ def _complete_kind(context: typer.Context, incomplete: str) -> list[str]:
     kind, slash, begun_name = incomplete.partition("/")
     if slash:
         return [f"{kind}/{name}" for name in _list_names(context, kind, begun_name)]
-    return [forms[0] for forms in _SPELLED.values() if forms[0].startswith(incomplete)]
+    spelled = [forms[0] for forms in _SPELLED.values() if forms[0].startswith(incomplete)]
+    return spelled or list_kinds_for(context, incomplete)
 
 
 def _complete_name(context: typer.Context, incomplete: str) -> list[str]:
@@ -67,10 +72,8 @@ def _complete_name(context: typer.Context, incomplete: str) -> list[str]:
 
 def _list_names(context: typer.Context, kind: str, incomplete: str) -> list[str]:
     """Return the names of this kind that begin so; ``incomplete`` may be NAMESPACE/NAME."""
-    if kind not in _KINDS:
-        return []
     namespace, slash, _ = incomplete.rpartition("/")
-    names = list_names_for(context, _KINDS[kind], namespace)
+    names = list_names_for(context, _KINDS.get(kind, kind), namespace)
     return [
         name
         for name in (f"{namespace}{slash}{name}" for name in names)
@@ -96,8 +99,9 @@ def explain(  # noqa: PLR0917 - typer calls it, by name
         typer.Argument(
             metavar="KIND",
             help="pod (po), podgroup (pg), job, statefulset (sts), deployment, replicaset (rs), "
-            "reservation (rsv), elasticquota (eq), node or podmigrationjob (pmj); or KIND/NAME, or "
-            "a NAME alone.",
+            "reservation (rsv), elasticquota (eq), node, podmigrationjob (pmj), or any kind that "
+            "owns pods, such as pytorchjob or jobsets.jobset.x-k8s.io; or KIND/NAME, or a NAME "
+            "alone.",
             autocompletion=_complete_kind,
             show_default=False,
         ),
@@ -140,6 +144,8 @@ def explain(  # noqa: PLR0917 - typer calls it, by name
 
       koord explain job/train --verify
 
+      koord explain pytorchjob/train
+
       kubectl koord explain eq/team-a
     """
     kind, namespace, name = find_meant(kind, namespace, name, kubeconfig, context)
@@ -163,7 +169,7 @@ def explain(  # noqa: PLR0917 - typer calls it, by name
 
     kinds = {target_kind.lower(): target_kind for target_kind in TargetKind}
     ask(
-        Question(kinds[kind], namespace, name, kubeconfig, context, compat),
+        Question(kinds.get(kind, kind), namespace, name, kubeconfig, context, compat),
         Shown(output, all_nodes or output is Output.WIDE, history, as_exit_code, verify),
     )
 
@@ -186,24 +192,23 @@ def parse_subject(kind: str, namespace: str, name: str) -> tuple[str, str, str]:
     first, slash, second = kind.partition("/")
     if name or first.lower() in _KINDS:
         return parse_target(kind, namespace, name)
+    if second.count("/") == 1 or (first and second and namespace not in {"", first}):
+        return parse_target(kind, namespace, name)
     if second.count("/") or (slash and not (first and second)) or not kind:
         raise typer.BadParameter("give a NAME, NAMESPACE/NAME or KIND/NAME", param_hint="KIND")
-    if slash and namespace not in {"", first}:
-        raise typer.BadParameter(f"{kind} is not in namespace {namespace}", param_hint="KIND")
     return "", first if slash else namespace, second or first
 
 
 def parse_target(kind: str, namespace: str, name: str) -> tuple[str, str, str]:
-    """Parse ``KIND NAME``, ``KIND NAMESPACE/NAME`` and the same with a slash between."""
+    """Parse ``KIND NAME``, ``KIND NAMESPACE/NAME`` and the same with a slash between.
+
+    A kind that is none of ours is returned as it was written: the cluster may have it.
+    """
     if not name:
         kind, _, name = kind.partition("/")
-    if kind.lower() not in _KINDS:
-        meant = suggest(kind, (forms[0] for forms in _SPELLED.values()))
-        meant += (
-            "; of other workloads name the PodGroup or a pod: pg/NAME or pod/NAME"
-            if name
-            else f"; if it is a name, write job/{kind} or pod/{kind}"
-        )
+    written = kind.lower()
+    if written not in _KINDS and not (name and _ANY_KIND.fullmatch(written)):
+        meant = "" if name else f"; if it is a name, write job/{kind} or pod/{kind}"
         raise typer.BadParameter(f"there is no kind {kind!r}{meant}", param_hint="KIND")
     *given, name = name.split("/")
     if not name or len(given) > 1 or given == [""]:
@@ -212,7 +217,7 @@ def parse_target(kind: str, namespace: str, name: str) -> tuple[str, str, str]:
         raise typer.BadParameter(
             f"{given[0]}/{name} is not in namespace {namespace}", param_hint="--namespace"
         )
-    return _KINDS[kind.lower()], given[0] if given else namespace, name
+    return _KINDS.get(written, written), given[0] if given else namespace, name
 
 
 def preempt(  # noqa: PLR0917 - typer calls it, by name
@@ -259,11 +264,11 @@ def preempt(  # noqa: PLR0917 - typer calls it, by name
         )
     kind, namespace, name = parse_target(kind, namespace, name)
     kinds = {target_kind.lower(): target_kind for target_kind in TargetKind}
-    if kind not in kinds:
+    if kind in NO_UNITS:
         raise typer.BadParameter(
             "give a pod, podgroup or reservation, or a workload such as job/NAME", param_hint="KIND"
         )
-    question = Question(kinds[kind], namespace, name, kubeconfig, context)
+    question = Question(kinds.get(kind, kind), namespace, name, kubeconfig, context)
     show(question, output, as_exit_code=as_exit_code)
 
 

@@ -18,7 +18,7 @@ from koord.answers.queue_explain import QueueExplanation
 from koord.answers.queue_trial import TriedStart, try_queue_settings
 from koord.answers.queue_usage import QueueUsage, view_queue_usage
 from koord.answers.queue_view import QueueEntry
-from koord.answers.reading import Reading, Target, TargetKind, TargetNotFoundError
+from koord.answers.reading import Reading, Target, TargetNotFoundError
 from koord.answers.standing import QueueStanding, tell_time
 from koord.answers.waiting import find_waiting
 from koord.cli.cluster import (
@@ -29,7 +29,7 @@ from koord.cli.cluster import (
 )
 from koord.cli.common import ExitCode, Output, fail
 from koord.cli.connection import open_client
-from koord.cli.find_target import find_target
+from koord.cli.find_target import find_planned, make_target
 from koord.cli.output import count_of, make_table, print_in
 from koord.cli.queue_view import make_time_limit
 from koord.core.model.text import format_age, named, suggest
@@ -77,15 +77,14 @@ def explain_turn(
 
 
 def _read(question: UnitQuestion) -> tuple[Reading, Target]:
-    kinds = {target_kind.lower(): target_kind for target_kind in TargetKind}
-    if question.kind not in kinds:
+    typed = make_target(question.kind, question.namespace, question.name)
+    if typed is None:
         fail("give a pod, podgroup, reservation or workload", ExitCode.USAGE)
-    typed = Target(kinds[question.kind], question.namespace, question.name)
 
     async def read() -> tuple[Reading, Target]:
         async with open_client(question.kubeconfig, question.context) as (client, access):
             meant = Target(typed.kind, typed.namespace or access.namespace, typed.name)
-            target = (await find_target(client, meant, time.time())).target
+            target = await find_planned(client, meant, time.time())
             return await read_cluster(client, target), target
 
     try:

@@ -20,15 +20,26 @@ import msgspec
 import typer
 
 from koord.answers.leaders import DEFAULT_NAMESPACE
+from koord.answers.reading import Target, TargetNotFoundError
 from koord.api.gang import parse_pod_gang
 from koord.api.keys import operators
-from koord.cli.common import Context, ExitCode, Kubeconfig, complete_namespace, fail, say, warn
+from koord.cli.common import (
+    NO_UNITS,
+    Context,
+    ExitCode,
+    Kubeconfig,
+    complete_namespace,
+    fail,
+    say,
+    warn,
+)
 from koord.cli.connection import list_all, open_client, path_in
 from koord.cli.find_target import JOB_LABEL
 from koord.cli.leases import NAMES, get_lease, make_leader
 from koord.cli.output import count_of
+from koord.cli.owned_pods import find_owner
 from koord.cli.queries import parse_target
-from koord.core.model.text import suggest
+from koord.core.model.text import listed, suggest
 from koord.domains.placement import PODS
 from koord.domains.quota import QUOTAS
 from koord.kube.client import Client, Media
@@ -36,8 +47,9 @@ from koord.kube.errors import ApiError, KubeError, NotFound
 from koord.kube.wire import ObjectList, WireObjectMeta
 from koord.operators.names import QUOTA
 
-_KINDS: Final = ("", "pod", "podgroup", "job")
-"""What can be named; empty for any of them."""
+_KINDS: Final = frozenset({"", "pod", "podgroup", "job"})
+"""What pods say of themselves; empty for any of them. Other owners are looked up."""
+_OWN_NO_PODS: Final = NO_UNITS | {"reservation"}
 _AT_ONCE: Final = 16
 _MAX_SHOWN: Final = 10
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
@@ -114,9 +126,9 @@ class _GatedPod(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class ReleaseRequest:
-    """Which pods: by name of a pod, gang or Job, by labels, or all.
+    """Which pods: by name of a pod, gang, Job or other owner, by labels, or all.
 
-    ``kind`` is ``pod``, ``podgroup``, ``job``, or empty for any of them.
+    ``kind`` is empty for any pod, gang or Job.
     """
 
     kind: str
@@ -139,7 +151,8 @@ def release(  # noqa: PLR0917 - typer calls it, by name
     name: Annotated[
         str,
         typer.Argument(
-            metavar="[NAME]", help="A pod, a gang or a Job, also as KIND/NAME: all its pods."
+            metavar="[NAME]",
+            help="A pod, a gang or a Job, or KIND/NAME, such as pytorchjob/x: all its pods.",
         ),
     ] = "",
     selector: Annotated[str, typer.Option("--selector", "-l", help="Labels of the pods.")] = "",
@@ -182,6 +195,8 @@ def release(  # noqa: PLR0917 - typer calls it, by name
 
       koord release job/bert -n team-a
 
+      koord release jobset/bert -n team-a
+
       koord release --all --all-namespaces --dry-run
 
       koord release --finalizers
@@ -195,8 +210,8 @@ def release(  # noqa: PLR0917 - typer calls it, by name
     kind = ""
     if "/" in name:
         kind, namespace, name = parse_target(name, namespace, "")
-    if kind not in _KINDS:
-        raise typer.BadParameter(f"give one of {', '.join(_KINDS[1:])}", param_hint="NAME")
+    if kind in _OWN_NO_PODS:
+        raise typer.BadParameter("give a pod, podgroup, job or other owner of pods")
     wanted = ReleaseRequest(kind, name, selector, namespace, all_namespaces)
     _run(_release_pods(wanted, kubeconfig, context, way))
 
@@ -216,7 +231,12 @@ async def _release_pods(
         if not wanted.everywhere:
             path = path_in(path, wanted.namespace or access.namespace)
         pods = await list_all(client, path, _GatedPod, wanted.selector)
-        waiting = [pod for pod in _choose(pods, wanted) if pod.waits_for_us]
+        if wanted.kind in _KINDS:
+            meant = _choose(pods, wanted)
+        else:
+            where = wanted.namespace or access.namespace
+            meant = await _find_below(client, Target(wanted.kind, where, wanted.name), pods)
+        waiting = [pod for pod in meant if pod.waits_for_us]
         _describe(waiting, len(waiting) if way.dry_run else _MAX_SHOWN)
         pods = [pod for pod in waiting if pod.gate is not None]
         if not pods:
@@ -244,6 +264,20 @@ def _choose(pods: Sequence[_GatedPod], wanted: ReleaseRequest) -> Sequence[_Gate
         what = wanted.kind or "pod, gang or Job"
         fail(f"no {what} here is named {wanted.name}{meant}", ExitCode.USAGE)
     return named
+
+
+async def _find_below(
+    client: Client, written: Target, pods: Sequence[_GatedPod]
+) -> Sequence[_GatedPod]:
+    """Return the pods below an object of any kind; ends the command if it does not exist."""
+    try:
+        owner = await find_owner(client, written)
+    except TargetNotFoundError as error:
+        fail(str(error), ExitCode.USAGE)
+    if owner.unread:
+        warn(f"you may not list {listed(owner.unread)}: pods below these are not found")
+    owned = {pod.metadata.uid for pod in owner.pods}
+    return [pod for pod in pods if pod.metadata.uid in owned]
 
 
 def _describe(waiting: Sequence[_GatedPod], shown: int) -> None:

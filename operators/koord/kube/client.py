@@ -143,11 +143,14 @@ class Client:
         of: type[T],
         params: Mapping[str, str] | None = None,
     ) -> T:
-        body = await self.request("GET", path, params=params)
-        try:
-            return msgspec.json.decode(body, type=of)
-        except msgspec.DecodeError as error:
-            raise Garbled(f"cannot decode {path}: {error}") from error
+        return _decode(path, await self.request("GET", path, params=params), of)
+
+    async def get_as(self, accept: str, path: str, of: type[T]) -> T:
+        """Get something in another form than its own, such as its metadata alone."""
+        request = Request("GET", path, f"{accept}, {Media.JSON}")
+        return _decode(
+            path, await self._with_access(lambda access: self._send(access, request)), of
+        )
 
     async def list(self, path: str, params: Mapping[str, str] | None = None) -> bytes:
         return await self.request("GET", path, params=params)
@@ -274,6 +277,13 @@ class Client:
             self._pool = Pool(origin)
             if self._kept_open:
                 self._pool.keep_open(self._kept_open, self._make_probe)
+
+
+def _decode(path: str, body: bytes, of: type[T]) -> T:
+    try:
+        return msgspec.json.decode(body, type=of)
+    except msgspec.DecodeError as error:
+        raise Garbled(f"cannot decode {path}: {error}") from error
 
 
 def _encode(body: Any) -> bytes:
