@@ -153,11 +153,27 @@ async def test_nobody_gets_an_answer_without_the_key() -> None:
 async def test_the_key_is_traded_for_a_cookie_that_scripts_cannot_read() -> None:
     async with open_server() as client:
         async with client.session.post(f"{client.root}/session", json={"key": KEY}) as response:
-            cookie = response.cookies["koord"]
+            [cookie] = response.cookies.values()
             assert (cookie["httponly"], cookie["samesite"]) == (True, "Strict")
-            sent = {"Cookie": f"koord={cookie.value}"}
+            sent = {"Cookie": f"{cookie.key}={cookie.value}"}
         async with client.session.get(f"{client.root}{BASE}/overview", headers=sent) as response:
             assert response.status == 200
+
+
+async def test_pages_of_two_clusters_are_open_in_one_browser() -> None:
+    """Cookies know no ports: with one name for both, the key of one would end the other's."""
+    jar = aiohttp.CookieJar(unsafe=True)
+    async with (
+        open_server() as one,
+        open_server() as other,
+        aiohttp.ClientSession(cookie_jar=jar) as browser,
+    ):
+        for page in (one, other):
+            async with browser.post(f"{page.root}/session", json={"key": KEY}) as response:
+                assert response.status == 200
+        for page in (one, other):
+            async with browser.get(f"{page.root}{BASE}/overview") as response:
+                assert response.status == 200
 
 
 async def test_other_names_of_the_host_are_refused() -> None:

@@ -34,7 +34,6 @@ MOST_WAITING: Final = 16
 PER_SECOND: Final = 20
 BURST: Final = 60
 LEAST_COMPRESSED: Final = 1024
-COOKIE: Final = "koord"
 _HEADERS: Final = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
@@ -101,6 +100,11 @@ class Server:
             app.router.add_route(route.method, f"{BASE}/{route.path}", self._serve(route))
         return app
 
+    @property
+    def _cookie_name(self) -> str:
+        """Cookies are sent to every port of a host: each page has one of its own."""
+        return f"koord-{self.port}"
+
     # --- who asks --------------------------------------------------------------------------------
 
     @web.middleware
@@ -136,7 +140,7 @@ class Server:
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         if scheme.lower() == "bearer" and _equal(token.strip(), self.key):
             return True
-        return _equal(request.cookies.get(COOKIE, ""), self._cookie)
+        return _equal(request.cookies.get(self._cookie_name, ""), self._cookie)
 
     async def _begin_session(self, request: web.Request) -> web.Response:
         """Trade the key for a cookie that scripts cannot read."""
@@ -144,7 +148,9 @@ class Server:
         if not _equal(str(body.get("key", "")), self.key):
             raise web.HTTPUnauthorized(reason="send the key that koord page printed")
         response = web.json_response({"instance": self.snapshots.instance})
-        response.set_cookie(COOKIE, self._cookie, httponly=True, samesite="Strict", path="/")
+        response.set_cookie(
+            self._cookie_name, self._cookie, httponly=True, samesite="Strict", path="/"
+        )
         return response
 
     # --- answers ---------------------------------------------------------------------------------
