@@ -231,7 +231,7 @@ export interface NodeInFull extends NodeRow {
 }
 
 export interface PodOnNode {
-  pod: string;
+  pod: string | null;
   podGroup: string | null;
   quota: string | null;
   gpus: number;
@@ -325,6 +325,13 @@ export interface Happening {
   text: string;
   by: string | null;
   source: string;
+}
+
+export interface Entry extends Happening {
+  key: string;
+  ref: string;
+  kind: string;
+  class: string | null;
 }
 
 export interface UnitOutcome {

@@ -11,6 +11,8 @@ export interface EditForm {
   title: string;
   /** What stands in the fields, in order. */
   fields: string[];
+  /** Whether its one word is a text of several lines; the address has it encoded. */
+  isText?: boolean;
   make: (words: string[]) => unknown;
 }
 
@@ -23,7 +25,32 @@ const ofUnit = (field: string) => ([ref = "", value = ""]: string[]): unknown =>
 });
 const UNIT = "podgroup/NAMESPACE/NAME";
 
+/** Bytes: the address of the page has the whole manifest in it. */
+export const MOST_MANIFEST = 4000;
+
+/** Encode a text as one word; null if it is too long for an address. */
+export function pack(text: string): string | null {
+  const bytes = new TextEncoder().encode(text);
+  if (bytes.length > MOST_MANIFEST) return null;
+  return btoa(String.fromCharCode(...bytes)).replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
+}
+
+function unpack(word: string): string {
+  try {
+    const bytes = atob(word.replaceAll("-", "+").replaceAll("_", "/"));
+    return new TextDecoder().decode(Uint8Array.from(bytes, (letter) => letter.charCodeAt(0)));
+  } catch {
+    return "";
+  }
+}
+
+function tellManifest(text: string): string {
+  const find = (name: string) => new RegExp(`(?:^|[\\s{,])"?${name}"?:\\s*"?([^"\\s,}]+)`).exec(text)?.[1] ?? "";
+  return `${find("kind")} ${find("name")}`.trim() || "a manifest";
+}
+
 export const FORMS: EditForm[] = [
+  { name: "submit", title: "Submit a job", fields: ["manifest (YAML)"], isText: true, make: ([word = ""]) => ({ submit: { manifest: unpack(word) } }) },
   { name: "addNodes", title: "Add nodes", fields: ["like node", "how many"], make: ([like, count]) => ({ addNodes: { like, count: Number(count) } }) },
   { name: "cordon", title: "Cordon a node", fields: ["node"], make: ofNodes("cordon") },
   { name: "uncordon", title: "Uncordon a node", fields: ["node"], make: ofNodes("uncordon") },
@@ -53,7 +80,8 @@ export function makeBody(edits: Edit[]): string {
 
 export function tellEdit(edit: Edit): string {
   const form = FORMS.find((each) => each.name === edit.name);
-  return `${form?.title ?? edit.name}: ${edit.words.join(" ")}`;
+  const words = form?.isText ? tellManifest(unpack(edit.words[0] ?? "")) : edit.words.join(" ");
+  return `${form?.title ?? edit.name}: ${words}`;
 }
 
 /** Return the edits that a remedy is; null if it is none that can be tried here. */

@@ -185,7 +185,7 @@ function open(): void {
   source?.close();
   source = null;
   const followed = [...subjects.values()].filter((subject) => !subject.isRefused);
-  if (!followed.length || standing.value === "locked") return;
+  if (!followed.length || standing.value === "locked" || document.hidden) return;
   const query = followed.map((subject) => {
     const topic = subject.keyOf ? withLimit(subject.topic) : subject.topic;
     return `topic=${encodeURIComponent(topic)}`;
@@ -292,9 +292,10 @@ function take(kind: "hello" | "rows" | "value" | "gap", told: Told & Partial<Env
     return;
   }
   const rows = new Map(before.rows);
-  for (const key of told.gone ?? []) rows.delete(key);
+  const gone = new Set(told.gone);
+  for (const key of gone) rows.delete(key);
   for (const row of told.set ?? []) rows.set(subject.keyOf?.(row) ?? "", row);
-  const order = told.order ?? before.order;
+  const order = told.order ?? (gone.size ? before.order.filter((key) => !gone.has(key)) : before.order);
   subject.signal.value = { ...before, rows, order, total: order.length, missing: "" };
 }
 
@@ -306,6 +307,18 @@ function takePage(subject: Subject, head: Envelope<Page<unknown>>): void {
     head, value: page, missing: "", order: [...rows.keys()], rows, total: page.total,
   };
 }
+
+// Browsers open few connections to one host: a tab that nobody sees leaves them to the others.
+document.addEventListener("visibilitychange", () => {
+  if (document.hidden) {
+    source?.close();
+    source = null;
+  } else {
+    heardAt.value = Date.now();
+    if (standing.value === "live" || standing.value === "silent") standing.value = "starting";
+    reopen();
+  }
+});
 
 window.setInterval(() => {
   tick.value = Date.now();

@@ -13,6 +13,7 @@ import { ReservationsView } from "./views/reservations";
 import { HealthView } from "./views/health";
 import { MapView } from "./views/map";
 import { NodeView } from "./views/node";
+import { TimeView } from "./views/time";
 import { WhatIfView } from "./views/whatif";
 import { theme, THEMES } from "./theme";
 
@@ -32,6 +33,7 @@ const VIEWS: View[] = [
   { name: "quotas", title: "Quotas", show: QuotasView, key: "u", tell: ([name]) => `Quota ${name}` },
   { name: "map", title: "Map", show: MapView, key: "m" },
   { name: "reservations", title: "Reservations", show: ReservationsView, key: "r" },
+  { name: "time", title: "Time", show: TimeView, key: "t" },
   { name: "whatif", title: "What if", show: WhatIfView, key: "w" },
   { name: "health", title: "Sick", show: HealthView, key: "s" },
   { name: "node", title: "Node", show: NodeView, tell: ([name]) => `Node ${name}` },

@@ -45,6 +45,13 @@ function local(at: string): string {
   return new Date(at).toLocaleString();
 }
 
+/** A time of day, with the date if it was another day; in the zone of the reader. */
+export function tellTime(at: string): string {
+  const moment = new Date(at);
+  const time = moment.toLocaleTimeString();
+  return moment.toDateString() === new Date(tick.peek()).toDateString() ? time : `${moment.toLocaleDateString()} ${time}`;
+}
+
 export const CLASSES = [
   "Misconfigured", "Incomplete", "Held", "Writing", "Ending", "Quota", "Room", "Order", "Elsewhere", "Operators",
 ];

@@ -40,6 +40,7 @@ OF_OUTPUT = {
     "NotKnown",
     *map(str, MoveStage),
     "BeingDeleted",
+    "NewLeader",
     *map(str, (*GapCause, *RemedyKind, *RemedyActor)),
     *(str(stop) for stop in Stop),
     *(refusal.rule for refusal in (NO_TARGET, NO_USAGE, NOT_SETTLED, *CAPPED.values())),

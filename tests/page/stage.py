@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 from aiohttp import web
 
 from koord.answers.reading import Reading, Target, TargetKind
+from koord.answers.redaction import EVERYTHING, Sight
 from koord.kube.errors import KubeError
 from koord.see.app import Server
-from koord.see.snapshots import Snapshots
+from koord.see.snapshots import OnDemand, Snapshots
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,13 +26,14 @@ KEY = "the-key"
 class Stage:
     """A server in a thread of its own; the cluster is changed between readings."""
 
-    def __init__(self, cluster: FakeCluster) -> None:
+    def __init__(self, cluster: FakeCluster, sight: Sight, on_demand: OnDemand | None) -> None:
         self.cluster = cluster
+        self.sight = sight
         self.problem = ""
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
-        self._snapshots = Snapshots(self._read)
+        self._snapshots = Snapshots(self._read, on_demand=on_demand)
         self._server = Server(self._snapshots, KEY)
         self._runner: web.AppRunner | None = None
         self.root = self._call(self._start())
@@ -50,7 +52,7 @@ class Stage:
     def _read(self) -> tuple[Reading, Target]:
         if self.problem:
             raise KubeError(self.problem)
-        return Reading(self.cluster.state), Target(TargetKind.POD, "default", "")
+        return Reading(self.cluster.state, sight=self.sight), Target(TargetKind.POD, "default", "")
 
     def read_again(self) -> None:
         self._call(self._snapshots.read_once())
@@ -65,8 +67,10 @@ class Stage:
 
 
 @contextmanager
-def open_stage(cluster: FakeCluster) -> Iterator[Stage]:
-    stage = Stage(cluster)
+def open_stage(
+    cluster: FakeCluster, sight: Sight = EVERYTHING, on_demand: OnDemand | None = None
+) -> Iterator[Stage]:
+    stage = Stage(cluster, sight, on_demand)
     try:
         yield stage
     finally:

@@ -5,17 +5,22 @@ from __future__ import annotations
 import re
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.builders import make_pod
+from tests.builders import make_pod, make_pod_group, make_quota
 from tests.page.stage import KEY, open_stage
-from tests.see.scene import make_scene
+from tests.see.scene import GPU, make_scene
+from tests.see.test_app import JOB, ON_DEMAND, RECORDS, make_record
+
+from koord.answers.redaction import Sight
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tests.cluster import FakeCluster
     from tests.page.stage import Stage
 
 ROOT = Path(__file__).parents[2]
@@ -33,6 +38,7 @@ VIEWS = {
     "node": ("node/gpu-00", "Devices"),
     "reservations": ("reservations", "nightly"),
     "what-if": ("whatif?shape=2x8&edits=delete+podgroup/default/tune", "would wait then"),
+    "time": ("time", "Preempted"),
     "health": ("health", "gpu-10"),
     "nothing": ("nothing", "There is no such view"),
 }
@@ -207,3 +213,78 @@ def test_long_lists_are_windowed(browser: Any) -> None:
         table.evaluate("element => element.scrollTo(0, element.scrollHeight)")
         looked.page.get_by_role("link", name="default/many-1499").wait_for()
         assert looked.page.locator("tbody tr").count() <= 62
+
+
+SECRET = "secret"  # noqa: S105 - a name
+
+
+def add_others(cluster: FakeCluster) -> None:
+    """Add to a scene what another team has: running, waiting, as quota, and told of in records."""
+    cluster.quotas(make_quota(f"{SECRET}-quota", namespace=SECRET, min={GPU: 8}, max={GPU: 16}))
+    key = f"{SECRET}/gang"
+    for name, node in (("runs", "gpu-08"), ("waits", "")):
+        pod = make_pod(f"{SECRET}/{name}-{SECRET}").gpu(2).quota(f"{SECRET}-quota")
+        cluster.pods(pod.running(node) if node else pod.created(1))
+    cluster.pod_groups(make_pod_group(key, 3))
+    cluster.pods(make_pod(f"{SECRET}/gang-0").gang(key).gpu(8).created(1))
+
+
+def test_of_others_no_name_is_on_the_page(browser: Any) -> None:
+    cluster = make_scene(time.time())
+    add_others(cluster)
+    sight = Sight(frozenset({"default"}), quotas=False)
+    records = (*RECORDS, make_record(f"{SECRET}/gang", 8, "Running"))
+    on_demand = replace(ON_DEMAND, list_records=lambda: (records, ()))
+    with open_stage(cluster, sight, on_demand) as stage, look(browser, stage) as looked:
+        for name, (path, text) in {**VIEWS, "node": ("node/gpu-08", "Resources")}.items():
+            if name in {"quota", "quotas"}:
+                continue  # who may not list quotas has not read any
+            looked.open(path, text)
+            looked.page.wait_for_timeout(200)
+            assert SECRET not in looked.page.content(), name
+
+
+def test_a_tab_that_nobody_sees_has_no_stream(browser: Any, stage: Stage) -> None:
+    hide = (
+        "hidden => Object.defineProperty(document, 'hidden', {value: hidden, configurable: true})"
+    )
+    tell = "document.dispatchEvent(new Event('visibilitychange'))"
+    with look(browser, stage) as looked:
+        looked.open("queue", "default/moe")
+        looked.page.evaluate(f"({hide})(true); {tell}")
+        stage.cluster.pods(make_pod("late").gpu(1).created(time.time()))
+        stage.read_again()
+        looked.page.wait_for_timeout(300)
+        assert looked.page.get_by_text("default/late").count() == 0
+        looked.page.evaluate(f"({hide})(false); {tell}")
+        looked.page.get_by_role("link", name="default/late").wait_for()
+
+
+def test_a_job_is_tried_and_its_address_shows_it_again(browser: Any, stage: Stage) -> None:
+    with look(browser, stage) as looked:
+        page = looked.page
+        looked.open("whatif", "Where is room?")
+        page.get_by_label("Edit").select_option("submit")
+        page.get_by_label("manifest (YAML)").fill(JOB)
+        page.get_by_role("button", name="Try").click()
+        page.get_by_role("link", name="default/new").wait_for()
+        page.reload()
+        page.get_by_text("Submit a job: Pod new").wait_for()
+
+
+def test_a_time_is_chosen_with_two_clicks(browser: Any) -> None:
+    scene = make_scene(time.time())
+    with open_stage(scene, on_demand=ON_DEMAND) as stage, look(browser, stage) as looked:
+        page = looked.page
+        page.get_by_role("link", name="Time").click()
+        page.get_by_text("NewLeader").wait_for()
+        page.locator(".spread button").first.click()
+        page.wait_for_url("**/time?from=2026-11-25T03*")
+        page.get_by_text("Running").first.wait_for()
+
+
+def test_what_is_gone_is_still_told_of(browser: Any) -> None:
+    scene = make_scene(time.time())
+    with open_stage(scene, on_demand=ON_DEMAND) as stage, look(browser, stage) as looked:
+        looked.open("unit/default/podgroup/train", "There is no PodGroup")
+        looked.page.get_by_text("What happened").wait_for()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tests.builders import make_node, make_pod, make_pod_group, make_quota
@@ -10,6 +11,7 @@ from tests.device.nodes import report
 from tests.objects import upsert_devices, upsert_reservation
 from tests.reservation.make import make_reservation
 
+from koord.core.model.gang_history import Episode
 from koord.core.topology.layers import NODE_LAYER, Layer
 
 if TYPE_CHECKING:
@@ -55,13 +57,15 @@ def make_scene(now: float, nodes: int = 12) -> FakeCluster:
     for at in range(3):
         pod = make_pod(f"eval-{at}").gpu(3).quota("team-c").running(f"gpu-{at + 5:02}")
         cluster.pods(pod.created(now - 900))
+    evicted = Episode(int(now) - 3600, "Preempted", "it gave way", "default/bert")
     for name, team, pods, gpus, age in (
         ("moe", "team-b", 8, 8, 187_000),
         ("tune", "team-a", 2, 8, 5400),
         ("sweep", "team-c", 4, 8, 600),
     ):
         key = f"default/{name}"
-        cluster.pod_groups(make_pod_group(key, pods))
+        pod_group = make_pod_group(key, pods).build()
+        cluster.pod_groups(replace(pod_group, history=(evicted,) if name == "tune" else ()))
         cluster.pods(
             *(
                 make_pod(f"{name}-{at}").gang(key).gpu(gpus).quota(team).created(now - age)

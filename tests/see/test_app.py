@@ -14,15 +14,18 @@ from hypothesis import strategies as st
 from tests.builders import make_node, make_pod, make_quota
 from tests.cluster import FakeCluster, make_cluster
 
+from koord.answers import overview
 from koord.answers.envelope import AnswerGap, GapCause
 from koord.answers.happenings import SeenObjects
 from koord.answers.reading import Reading, Target, TargetKind
 from koord.answers.story import make_story
 from koord.kube.errors import KubeError
+from koord.see import routes
 from koord.see.app import BASE, BURST, Bucket, Server
+from koord.see.manifests import ServerDefaults
 from koord.see.openapi import make_document
 from koord.see.routes import ROUTES, Ask
-from koord.see.snapshots import Snapshot, Snapshots
+from koord.see.snapshots import OnDemand, Snapshot, Snapshots
 from koord.see.stream import parse_topic
 
 if TYPE_CHECKING:
@@ -347,7 +350,7 @@ async def test_what_happened_is_told_by_who_can_read_it() -> None:
     async with open_server() as client:
         asked = f"{BASE}/namespaces/default/stories/podgroup/train"
         assert (await client.get(asked))[0] == 404
-        client.server.snapshots._tell = tell
+        client.server.snapshots._on_demand = ON_DEMAND
         await client.server.snapshots.read_once()
         status, document, _ = await client.get(asked)
         assert (status, document["value"]["phases"][0]) == (200, {"phase": "Incomplete", "ms": 60})
@@ -360,6 +363,76 @@ def tell(subject: Subject) -> tuple[Story, tuple[AnswerGap, ...]]:
     seen = SeenObjects(created=40, uid="u" if subject.name == "train" else "")
     gap = AnswerGap("records of decisions", GapCause.NO_FEED, "what was decided")
     return make_story(subject, (), seen, 100), (gap,)
+
+
+def make_record(key: str, at: int, kind: str, **more: Any) -> dict[str, Any]:
+    """Return a record as the feed has it; ``at`` are minutes after three."""
+    time = f"2026-11-25T03:{at:02}:00.000Z"
+    unit = {"key": key, "namespace": key.partition("/")[0], "names": [key], "pods": 4}
+    return {"term": 1, "seq": at, "at": time, "kind": kind, "unit": unit, **more}
+
+
+RECORDS = (
+    {"term": 1, "seq": 1, "at": "2026-11-25T03:00:00.000Z", "kind": "Term", "holder": "op-1"},
+    make_record("default/train", 2, "Running"),
+    make_record("default/train", 5, "Evicted", policy="preemption", count=4, by="other/x"),
+    make_record("other/x", 6, "Running"),
+    make_record("default/train", 7, "Attempt", code="InsufficientNodes", text="no room"),
+)
+ON_DEMAND = OnDemand(
+    tell, lambda: (RECORDS, ()), lambda namespace: ServerDefaults(namespace, "", {"": 0})
+)
+
+
+async def test_what_was_decided_at_a_time_is_found() -> None:
+    async with open_server() as client:
+        _, unread, _ = await client.get(f"{BASE}/decisions")
+        assert {gap["because"] for gap in unread["gaps"]} >= {"NoFeed"}
+        client.server.snapshots._on_demand = ON_DEMAND
+        await client.server.snapshots.read_once()
+        bounds = "from=2026-11-25T03:05:00Z&to=2026-11-25T04:07:00%2B01:00"
+        status, document, _ = await client.get(f"{BASE}/decisions?{bounds}&sort=-at")
+        whats = [(row["what"], row["ref"]) for row in document["value"]["items"]]
+        assert (status, whats) == (200, [("Running", "other/x"), ("Preempted", "default/train")])
+        _, room, _ = await client.get(f"{BASE}/decisions?class=Room&namespace=default")
+        assert [row["text"] for row in room["value"]["items"]] == ["no room"]
+        status, refusal, _ = await client.get(f"{BASE}/decisions?from=yesterday")
+        assert (status, refusal["error"]) == (400, "Invalid")
+        assert (await client.get(f"{BASE}/queue?from=2026-11-25T03:05:00Z"))[0] == 400
+
+
+JOB = """
+apiVersion: v1
+kind: Pod
+metadata: {name: new}
+spec:
+  schedulingGates: [{name: operators.koordinator.sh/placement}]
+  containers: [{name: c, resources: {limits: {nvidia.com/gpu: 2}}}]
+"""
+
+
+async def test_a_job_that_does_not_exist_is_tried() -> None:
+    async with open_server() as client:
+        body = json.dumps({"edits": [{"submit": {"manifest": JOB}}]})
+        status, document = await client.post(f"{BASE}/whatifs", body)
+        (unit,) = document["value"]["units"]
+        assert (status, unit["ref"]["name"], unit["before"]["standing"]) == (200, "new", None)
+        assert unit["after"]["standing"] == "Placeable"
+        unknown = {gap["missing"] for gap in document["gaps"]}
+        assert unknown == {"defaults, policies and webhooks", "priorityclasses.scheduling.k8s.io"}
+        for wrong in ("a: [", "", "kind: Foo\nspec: {}", 7, None, [[]]):
+            body = json.dumps({"edits": [{"submit": {"manifest": wrong}}]})
+            status, refusal = await client.post(f"{BASE}/whatifs", body)
+            assert (status, refusal["error"]) == (400, "Invalid"), wrong
+
+
+def test_an_answer_is_computed_once_for_all_who_follow_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    computed = []
+    encode = overview.view_overview
+    monkeypatch.setattr(routes, "view_overview", lambda *a: computed.append(1) or encode(*a))
+    snapshot = fill(["a"])
+    values = [parse_topic("overview", "i").hello(snapshot, "i")["value"] for _ in range(3)]
+    assert (len(computed), values[0]) == (1, values[2])
 
 
 async def test_a_node_is_told_with_its_pods() -> None:
@@ -391,13 +464,16 @@ def test_changes_applied_to_the_first_answer_give_the_present_one(courses: list[
     shown = {
         row["names"][0]: row for row in topic.hello(fill(sorted(courses[0])), "i")["value"]["items"]
     }
+    order = [f"pod/{name}" for name in shown]
     for names in courses[1:]:
         snapshot = fill(sorted(names))
         changes = topic.changes(snapshot) or {"set": [], "gone": []}
         shown |= {row["names"][0]: row for row in changes["set"]}
         for key in changes["gone"]:
             del shown[key.removeprefix("pod/")]
+        order = changes.get("order") or [key for key in order if key not in changes["gone"]]
         fresh = topic.route.compute(snapshot, Ask())
+        assert order == [f"pod/{row['names'][0]}" for row in fresh]
         assert shown == {row["names"][0]: row for row in fresh}
 
 

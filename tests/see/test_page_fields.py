@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from tests.see.scene import make_scene
-from tests.see.test_app import HERE
+from tests.see.test_app import HERE, RECORDS
 
 from koord.answers.encoding import encode
 from koord.answers.envelope import AnswerGap, GapCause
@@ -17,6 +17,7 @@ from koord.answers.happenings import Happening, StorySource, Subject
 from koord.answers.reading import Reading
 from koord.answers.remedies import Remedy, RemedyActor, RemedyKind, encode_remedies
 from koord.answers.story import Story
+from koord.answers.timeline import make_timeline
 from koord.core.model.gang_history import Episode
 from koord.see.paging import ListQuery, make_page
 from koord.see.routes import ROUTES, Ask, WithGaps, head_for, wrap
@@ -97,6 +98,7 @@ def make_samples(asked: Asked) -> dict[str, Any]:
         "ModelFragmentation": fragmentation["models"][0],
         "Story": encode(Story(Subject("PodGroup", "a", "b"))),
         "Happening": encode(Happening(1, "Placed", "it fits", StorySource.AUDIT)),
+        "Entry": encode(make_timeline(asked.snapshot.reading, HERE, RECORDS)[0]),
         "Room": asked.ask("Room", {"shape": "2x8"}),
         "UnitOutcome": what_if["units"][0]["before"],
         "UnitRef": what_if["units"][0]["ref"],

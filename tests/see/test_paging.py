@@ -104,3 +104,14 @@ def test_a_list_goes_on_as_it_was_begun(change: dict[str, str], instance: str) -
 def test_no_token_makes_it_fail(token: str) -> None:
     with contextlib.suppress(InvalidQuery, ExpiredPage):
         parse_query({"continue": token}, FORM, "i")
+
+
+def test_rows_are_limited_by_time() -> None:
+    form = ListForm(key=lambda row: row["at"], sorts={"at": lambda row: row["at"]}, time="at")
+    rows = [{"at": f"2026-11-25T03:0{minute}:00.000Z"} for minute in range(5)]
+    params = {"from": "2026-11-25T03:01:00Z", "to": "2026-11-25T03:03:00Z"}
+    page = make_page(rows, parse_query(params, form, "i"), form, "i")
+    assert [row["at"][14:16] for row in page["items"]] == ["01", "02"]
+    for wrong in ("x", "1", "0001-01-01T00:00:00Z"):
+        with pytest.raises(InvalidQuery, match="from: "):
+            parse_query({"from": wrong}, form, "i")

@@ -1,6 +1,6 @@
 """Reads edits that are to be tried: a list in a file, or options of the command line."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -12,21 +12,14 @@ from koord.answers.edits import (
     Edit,
     EditError,
     RemoveNodes,
-    Submit,
 )
-from koord.answers.envelope import AnswerGap, GapCause
 from koord.api.untyped import to_list
 from koord.cli.common import ExitCode, fail
-from koord.cli.manifests import ServerDefaults, make_job
 from koord.cli.queries import parse_target
 from koord.core.engine.state import ClusterState
 from koord.see.edit_forms import EditForms
+from koord.see.manifests import ServerDefaults
 
-DEFAULTS_UNSEEN: Final = AnswerGap(
-    "defaults, policies and webhooks",
-    GapCause.NOT_STORED,
-    "what the API server would add to a manifest, or refuse",
-)
 EDITS: Final = "edits"
 """The key of a document that lists edits."""
 
@@ -48,8 +41,7 @@ class EditReader:
 
     def __init__(self, state: ClusterState, defaults: ServerDefaults) -> None:
         self._defaults = defaults
-        self._documents = 0
-        self._forms = EditForms(state, self._find, {"submit": self._read_submit})
+        self._forms = EditForms(state, self._find, lambda: defaults)
 
     def read(self, typed: TypedEdits, documents: Sequence[Any]) -> tuple[Edit, ...]:
         """Return all edits in order; ends the command if one cannot be read or there are none."""
@@ -61,7 +53,7 @@ class EditReader:
                 for edit in to_list(document.get(EDITS)):
                     edits += self._forms.read(edit)
             if manifests:
-                edits.append(self._submit(manifests))
+                edits.append(self._forms.submit(manifests))
         except EditError as error:
             fail(str(error), ExitCode.USAGE)
         if not edits:
@@ -86,14 +78,6 @@ class EditReader:
             if not count.isdecimal() or not like:
                 raise EditError(f"{text!r} is no number of nodes: write 2xNODE")
             yield AddNodes(like, int(count))
-
-    def _read_submit(self, edit: Mapping[str, Any]) -> Iterator[Edit]:
-        manifest = edit.get("manifest")
-        yield self._submit(manifest if isinstance(manifest, list) else [manifest])
-
-    def _submit(self, documents: list[Any]) -> Submit:
-        first, self._documents = self._documents, self._documents + len(documents)
-        return make_job(documents, self._defaults, first)
 
     def _find(self, ref: str) -> tuple[str, str, str]:
         kind, namespace, name = parse_target(ref, "", "")

@@ -5,9 +5,9 @@ Not imported for ``--help``.
 
 import asyncio
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from rich.console import RenderableType
 from rich.text import Text
@@ -105,6 +105,23 @@ def read_story(
     now = int(time.time() * 1000)
     story = make_story(sources.subject, sources.feed.records, sources.seen, now)
     return story, _find_gaps(sources.feed)
+
+
+def list_records(
+    given: str, kubeconfig: str, context: str
+) -> tuple[tuple[Mapping[str, Any], ...], tuple[AnswerGap, ...]]:
+    """Return all records of decisions, perhaps of a given address, and what is not known.
+
+    May raise ``KubeError``.
+    """
+
+    async def read() -> FeedRecords:
+        async with open_client(kubeconfig, context) as (client, _):
+            leader = await read_leader(client)
+        return await read_feed(find_address(leader, given), leader)
+
+    feed = asyncio.run(read())
+    return feed.records, _find_gaps(feed)
 
 
 def _show_decision(request: HistoryRequest, sources: _Sources, now: float, output: Output) -> None:

@@ -1,42 +1,21 @@
-"""Reads manifests as what they would create: pods and PodGroups that do not exist yet.
-
-What is not in a manifest is as the API server would set it: requests by limits, the value of a
-PriorityClass, the namespace of the context. Policies and webhooks are not seen.
-"""
+"""Reads files with manifests, and what the API server would add to them."""
 
 import asyncio
 import sys
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
-from koord.answers.edits import Submit
-from koord.answers.envelope import AnswerGap, GapCause
 from koord.api.lint import MAX_FILE_BYTES, UnreadableError, read_documents
-from koord.api.lint_files import Files, Pods, collect
-from koord.api.untyped import to_list, to_map
 from koord.cli.common import ExitCode, fail
 from koord.cli.connection import list_all, open_client
-from koord.core.model.gangs import ObservedPodGroup
-from koord.core.model.pods import Pod
-from koord.domains.gang import POD_GROUPS
-from koord.domains.registry import make_pod_translator
-from koord.kube.decode import MALFORMED
 from koord.kube.errors import KubeError
-from koord.kube.kind import TranslatorOptions
-from koord.kube.wire import WireCustomResource, WireObjectMeta, WirePod
+from koord.kube.wire import WireObjectMeta
+from koord.see.manifests import ServerDefaults
 
 _CLASSES: Final = "/apis/scheduling.k8s.io/v1/priorityclasses"
-PRIORITIES_UNKNOWN: Final = AnswerGap(
-    "priorityclasses.scheduling.k8s.io",
-    GapCause.NO_RIGHT,
-    "what PriorityClasses are worth (each is taken for 0)",
-)
-_MOST_PODS: Final = 10_000
 _STDIN: Final = "-"
 
 
@@ -44,20 +23,6 @@ class _PriorityClass(msgspec.Struct, rename="camel"):
     metadata: WireObjectMeta
     value: int = 0
     global_default: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class ServerDefaults:
-    """What the API server would add."""
-
-    namespace: str
-    created: str
-    priorities: Mapping[str, int] | None
-    """PriorityClass -> its value, with that of all others under the empty name; None: unknown."""
-
-    @property
-    def gaps(self) -> tuple[AnswerGap, ...]:
-        return () if self.priorities is not None else (PRIORITIES_UNKNOWN,)
 
 
 def read_file(file: str) -> list[Any]:
@@ -94,101 +59,3 @@ def _read_priorities(kubeconfig: str, context: str) -> dict[str, int] | None:
         return asyncio.run(read())
     except KubeError:
         return None
-
-
-def make_job(documents: list[Any], defaults: ServerDefaults, first: int = 0) -> Submit:
-    """Return the pods and PodGroups of what was written; ends the command if there are none.
-
-    The documents are numbered from ``first`` on: names and uids of pods have the number.
-    """
-    files, groups = Files(), []
-    for at, document in enumerate(_flatten(documents), start=first):
-        if not isinstance(document, dict):
-            continue
-        collect(files, at, document, defaults.namespace)
-        if document.get("kind") == "PodGroup":
-            groups.append(_make_group(document, defaults, at))
-    unknown = [pods for pods in files.pods if pods.count is None]
-    if unknown:
-        fail(f"how many pods a {unknown[0].kind} has is not known here", ExitCode.USAGE)
-    if sum(pods.count or 0 for pods in files.pods) > _MOST_PODS:
-        fail(f"these are more than {_MOST_PODS} pods", ExitCode.USAGE)
-    pods = tuple(pod for each in files.pods for pod in _make_pods(each, defaults))
-    if not pods:
-        fail("there are no pods in it: give a Pod, Job, StatefulSet or Deployment", ExitCode.USAGE)
-    return Submit(pods, tuple(groups))
-
-
-def _flatten(documents: list[Any]) -> Iterator[Any]:
-    for document in documents:
-        if isinstance(document, dict) and document.get("kind") == "List":
-            yield from to_list(document.get("items"))
-        else:
-            yield document
-
-
-def _make_group(document: dict[str, Any], defaults: ServerDefaults, at: int) -> ObservedPodGroup:
-    meta = to_map(document.get("metadata"))
-    written = {
-        "metadata": _make_meta(meta, str(meta.get("name", "")), f"eta-group-{at}", defaults),
-        "spec": document.get("spec") or {},
-    }
-    try:
-        wire = msgspec.json.decode(msgspec.json.encode(written), type=WireCustomResource)
-        return POD_GROUPS.make_translator(TranslatorOptions()).translate(wire)
-    except MALFORMED as error:
-        fail(f"PodGroup {meta.get('name')} cannot be understood: {error}", ExitCode.USAGE)
-
-
-def _make_pods(pods: Pods, defaults: ServerDefaults) -> Iterator[Pod]:
-    translator, base = make_pod_translator(), pods.meta.get("name") or pods.kind.lower()
-    spec = {**pods.spec, "priority": _find_priority(pods.spec, defaults)}
-    for part in ("containers", "initContainers"):
-        spec[part] = [_complete(container) for container in to_list(spec.get(part))]
-    for index in range(pods.count or 0):
-        name = str(base) if pods.kind == "Pod" else f"{base}-{pods.at}-{index}"
-        meta = {**pods.meta, "namespace": pods.namespace}
-        written = {
-            "metadata": _make_meta(meta, name, f"eta-{pods.at}-{index}", defaults),
-            "spec": spec,
-        }
-        try:
-            yield translator.translate(
-                msgspec.json.decode(msgspec.json.encode(written), type=WirePod)
-            )
-        except MALFORMED as error:
-            fail(f"pods of {pods.kind} {base} cannot be understood: {error}", ExitCode.USAGE)
-
-
-def _make_meta(
-    meta: Mapping[str, Any], name: str, uid: str, defaults: ServerDefaults
-) -> dict[str, Any]:
-    return {
-        "name": name,
-        "namespace": meta.get("namespace") or defaults.namespace,
-        "uid": uid,
-        "labels": meta.get("labels") or {},
-        "annotations": meta.get("annotations") or {},
-        "creationTimestamp": defaults.created,
-    }
-
-
-def _find_priority(spec: Mapping[str, Any], defaults: ServerDefaults) -> int:
-    written = spec.get("priority")
-    if isinstance(written, int):
-        return written
-    name, values = str(spec.get("priorityClassName") or ""), defaults.priorities
-    if values is None:
-        return 0
-    if name not in values:
-        fail(f"there is no PriorityClass {name}", ExitCode.USAGE)
-    return values[name]
-
-
-def _complete(container: Any) -> Any:
-    """Set requests that are left out to the limits, as the server does."""
-    if not isinstance(container, dict):
-        return container
-    given = to_map(container.get("resources"))
-    requests = {**to_map(given.get("limits")), **to_map(given.get("requests"))}
-    return {**container, "resources": {**given, "requests": requests}}

@@ -15,6 +15,13 @@ def page(
             "--port", min=0, max=65535, help="Where to listen, on 127.0.0.1.", show_default="any"
         ),
     ] = 0,
+    feed: Annotated[
+        str,
+        typer.Option(
+            "--feed",
+            help="ADDRESS:PORT of the leader's feed, where kubectl port-forward leads to it.",
+        ),
+    ] = "",
     kubeconfig: Kubeconfig = "",
     context: Context = "",
 ) -> None:
@@ -29,7 +36,9 @@ def page(
       koord page
 
       koord page --port 8444
+
+      koord page --feed 127.0.0.1:8080
     """
     from koord.cli.page_server import serve
 
-    serve(port, kubeconfig, context)
+    serve(port, feed, kubeconfig, context)

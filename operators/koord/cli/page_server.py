@@ -18,18 +18,19 @@ from koord.answers.story import Story
 from koord.cli.cluster import read_cluster
 from koord.cli.common import ExitCode, fail, say
 from koord.cli.connection import open_client
-from koord.cli.history_view import HistoryRequest, read_story
+from koord.cli.history_view import HistoryRequest, list_records, read_story
+from koord.cli.manifests import read_defaults
 from koord.kube.errors import KubeError
 from koord.see.app import BASE, Server
 from koord.see.page_files import ROOT
-from koord.see.snapshots import Snapshots
+from koord.see.snapshots import OnDemand, Snapshots
 
 IDLE_SECONDS: Final = 8 * 3600.0
 _LOOK_SECONDS: Final = 60.0
 _HOST: Final = "127.0.0.1"
 
 
-def serve(port: int, kubeconfig: str, context: str) -> None:
+def serve(port: int, feed: str, kubeconfig: str, context: str) -> None:
     """Serve until Ctrl-C, or until nobody has asked for hours."""
 
     async def read() -> tuple[Reading, Target]:
@@ -38,12 +39,17 @@ def serve(port: int, kubeconfig: str, context: str) -> None:
             return await read_cluster(client, target, for_all=True), target
 
     def tell(subject: Subject) -> tuple[Story, tuple[AnswerGap, ...]]:
-        request = HistoryRequest(subject.kind, subject.namespace, subject.name)
+        request = HistoryRequest(subject.kind, subject.namespace, subject.name, feed=feed)
         return read_story(request, kubeconfig, context)
 
+    on_demand = OnDemand(
+        tell,
+        lambda: list_records(feed, kubeconfig, context),
+        lambda namespace: read_defaults(namespace, time.time(), kubeconfig, context),
+    )
     gc.enable()  # unlike in commands that end soon
     try:
-        asyncio.run(_serve(Snapshots(lambda: asyncio.run(read()), tell=tell), port))
+        asyncio.run(_serve(Snapshots(lambda: asyncio.run(read()), on_demand=on_demand), port))
     except KeyboardInterrupt:
         say("")
     except OSError as error:

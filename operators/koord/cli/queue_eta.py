@@ -6,17 +6,19 @@ import typer
 from rich.console import RenderableType
 from rich.text import Text
 
+from koord.answers.edits import EditError
 from koord.answers.encoding import encode
 from koord.answers.gaps import head_of, list_warnings
 from koord.answers.hypothetical import EtaAnswer, ask_eta
 from koord.cli.cluster import read_without_target, refuse_gaps
-from koord.cli.common import ExitCode, Output, warn
-from koord.cli.manifests import make_job, read_defaults, read_file
+from koord.cli.common import ExitCode, Output, fail, warn
+from koord.cli.manifests import read_defaults, read_file
 from koord.cli.output import print_in
 from koord.cli.queue_view import draw, make_time_limit
 from koord.domains.gang import POD_GROUPS
 from koord.domains.placement import NODES, PODS
 from koord.domains.quota import QUOTAS
+from koord.see.manifests import make_job
 
 
 def show_eta(file: str, namespace: str, kubeconfig: str, context: str, output: Output) -> None:
@@ -24,7 +26,10 @@ def show_eta(file: str, namespace: str, kubeconfig: str, context: str, output: O
     reading, target = read_without_target(kubeconfig, context, namespace)
     refuse_gaps(reading, NODES, PODS, POD_GROUPS, QUOTAS)
     defaults = read_defaults(target.namespace, reading.state.now, kubeconfig, context)
-    job, more = make_job(documents, defaults), defaults.gaps
+    try:
+        job, more = make_job(documents, defaults), defaults.gaps
+    except EditError as error:
+        fail(str(error), ExitCode.USAGE)
     warnings = list_warnings(reading, target, more)
     for warning in warnings:
         warn(warning)

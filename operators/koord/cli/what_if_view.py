@@ -15,7 +15,7 @@ from koord.answers.gaps import head_of, list_warnings
 from koord.answers.what_if import UnitOutcome, WhatIfAnswer, ask_what_if
 from koord.cli.cluster import read_without_target, refuse_gaps
 from koord.cli.common import ExitCode, Output, fail, warn
-from koord.cli.edit_documents import DEFAULTS_UNSEEN, EditReader, TypedEdits
+from koord.cli.edit_documents import EditReader, TypedEdits
 from koord.cli.manifests import read_defaults, read_file
 from koord.cli.output import make_table, print_in
 from koord.cli.queue_view import make_time_limit
@@ -23,6 +23,7 @@ from koord.core.model.units import format_amount
 from koord.domains.gang import POD_GROUPS
 from koord.domains.placement import NODES, PODS
 from koord.domains.quota import QUOTAS
+from koord.see.manifests import DEFAULTS_UNSEEN
 
 _MOST_SHARES = 20
 

@@ -11,7 +11,7 @@ import logging
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -23,7 +23,7 @@ from koord.plain_text import escape
 from koord.see.openapi import make_document
 from koord.see.page_files import ROOT, find_file
 from koord.see.paging import ExpiredPage, InvalidQuery, make_page, parse_query
-from koord.see.routes import ROUTES, Ask, NothingThere, Route, head_for, wrap
+from koord.see.routes import ROUTES, Ask, NothingThere, Route, WithGaps, head_for, wrap
 from koord.see.snapshots import Snapshot, Snapshots
 from koord.see.stream import EventStreams
 
@@ -215,27 +215,28 @@ class Server:
         """Compute an answer, in the thread of answers."""
         instance = self.snapshots.instance
         try:
-            if route.form is not None:
-                query = parse_query(params, route.form, instance)
-                rows = route.compute(snapshot, ask)
-                value = make_page(rows, query, route.form, instance)
-            elif params:
+            form = route.form
+            query = None if form is None else parse_query(params, form, instance)
+            if form is None and params:
                 return _refuse(HTTPStatus.BAD_REQUEST, f"{next(iter(params))}: no such parameter")
-            else:
-                value = route.compute(snapshot, ask)
+            answer = route.answer_from(snapshot, ask)
+            if form is not None and query is not None:
+                answer = replace(answer, value=make_page(answer.value, query, form, instance))
         except InvalidQuery as error:
             return _refuse(HTTPStatus.BAD_REQUEST, str(error))
         except ExpiredPage as error:
             return _refuse(HTTPStatus.GONE, str(error))
         except NothingThere as error:
             return _refuse(HTTPStatus.NOT_FOUND, str(error))
-        return encode_answer(route, snapshot, ask, value, instance)
+        return encode_answer(route, snapshot, ask, answer, instance)
 
 
-def encode_answer(route: Route, snapshot: Snapshot, ask: Ask, value: Any, instance: str) -> bytes:
-    """Return a value in its envelope, as JSON."""
+def encode_answer(
+    route: Route, snapshot: Snapshot, ask: Ask, answer: WithGaps, instance: str
+) -> bytes:
+    """Return an answer in its envelope, as JSON."""
     head = head_for(route, snapshot, ask, instance, time.time())
-    return json.dumps(wrap(head, value), ensure_ascii=False).encode()
+    return json.dumps(wrap(head, answer), ensure_ascii=False).encode()
 
 
 async def _read_body(request: web.Request) -> Mapping[str, Any]:

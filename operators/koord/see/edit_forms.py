@@ -1,12 +1,12 @@
 """Reads edits that are to be tried, as documents have them: ``{"drain": {"nodes": ["n1"]}}``.
 
-Names are looked up in the state. Jobs that do not exist yet are for others to read: what an API
-server would make of a manifest is not known here.
+Names are looked up in the state; what an API server would add to manifests is asked for only if
+there is one.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from koord.answers.edits import (
     AddNodes,
@@ -19,13 +19,19 @@ from koord.answers.edits import (
     SetMinMember,
     SetPriority,
     SetQuota,
+    Submit,
 )
+from koord.api.lint import UnreadableError, read_documents
 from koord.api.quantity import InvalidQuantityError
 from koord.api.untyped import to_list, to_map
 from koord.core.engine.state import ClusterState
 from koord.core.model.text import suggest
 from koord.core.quota.model import QuotaSpec
 from koord.kube.translate.amounts import parse_amount
+from koord.see.manifests import DEFAULTS_UNSEEN, ServerDefaults, make_job
+
+if TYPE_CHECKING:
+    from koord.answers.envelope import AnswerGap
 
 FindSubject = Callable[[str], tuple[str, str, str]]
 """Reads ``KIND/NAMESPACE/NAME``: the kind in full and lower case, namespace and name."""
@@ -34,15 +40,24 @@ Form = Callable[[Mapping[str, Any]], Iterator[Edit]]
 
 
 class EditForms:
-    """Makes edits of documents; ``more`` are forms beside those that are known here."""
+    """Makes edits of documents, and notes in ``gaps`` what was not known of manifests.
+
+    ``read_defaults`` says what the API server would add to them; it may raise ``EditError``.
+    """
 
     def __init__(
-        self, state: ClusterState, find: FindSubject, more: Mapping[str, Form] | None = None
+        self,
+        state: ClusterState,
+        find: FindSubject,
+        read_defaults: Callable[[], ServerDefaults],
     ) -> None:
+        self.gaps: tuple[AnswerGap, ...] = ()
         self._state = state
         self._find = find
+        self._read_defaults = read_defaults
+        self._documents = 0
         self._forms: Mapping[str, Form] = {
-            **(more or {}),
+            "submit": lambda edit: iter((self._read_submit(edit.get("manifest")),)),
             "delete": lambda edit: self.delete(str(edit.get("ref", ""))),
             "patch": self._read_patch,
             "cordon": lambda edit: iter((Cordon(self._read_nodes(edit)),)),
@@ -60,6 +75,22 @@ class EditForms:
         if name not in self._forms:
             raise EditError(f"there is no edit {name}{suggest(str(name), sorted(self._forms))}")
         return self._forms[name](to_map(settings))
+
+    def submit(self, documents: Sequence[Any]) -> Submit:
+        """Return the pods and gangs of manifests; may raise ``EditError``."""
+        defaults = self._read_defaults()
+        self.gaps = (*defaults.gaps, DEFAULTS_UNSEEN)
+        first, self._documents = self._documents, self._documents + len(documents)
+        return make_job(list(documents), defaults, first)
+
+    def _read_submit(self, manifest: Any) -> Submit:
+        """Read a manifest, a list of them, or the text of a file."""
+        if not isinstance(manifest, str):
+            return self.submit(manifest if isinstance(manifest, list) else [manifest])
+        try:
+            return self.submit(list(read_documents(manifest)))
+        except UnreadableError as error:
+            raise EditError(f"the manifest cannot be read: {error}") from error
 
     def delete(self, ref: str) -> Iterator[Edit]:
         return iter([Delete(name) for name in self._find_units(ref)])

@@ -12,7 +12,7 @@ from typing import Any, Final, Union, get_args, get_origin, get_type_hints
 
 from koord.answers.encoding import encode, name_of_field
 from koord.answers.envelope import VERSION, AnswerSource, GapCause
-from koord.see.paging import MOST_ROWS, MOST_SEARCHED, ROWS, ListForm
+from koord.see.paging import BOUNDS, MOST_ROWS, MOST_SEARCHED, ROWS, ListForm
 from koord.see.routes import KINDS, Route
 
 _PLAIN: Final[Mapping[type, dict[str, Any]]] = {
@@ -108,6 +108,11 @@ def _list_parameters(form: ListForm | None) -> list[dict[str, Any]]:
         "sort": {"type": "string", "enum": sorts, "default": sorts[0]},
         "search": {"type": "string", "maxLength": MOST_SEARCHED},
         **{name: {"type": "string"} for name in form.filters},
+        **(
+            {name: {"type": "string", "format": "date-time"} for name in BOUNDS}
+            if form.time
+            else {}
+        ),
     }
     return [{"name": name, "in": "query", "schema": schema} for name, schema in schemas.items()]
 

@@ -10,8 +10,10 @@ import binascii
 import hashlib
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
+
+from koord.answers.audit import to_ms, to_text
 
 MOST_ROWS: Final = 1000
 FEWEST_ROWS: Final = 1
@@ -21,6 +23,9 @@ MOST_SEARCHED: Final = 64
 """Characters."""
 MOST_TOKEN: Final = 4096
 """Characters of what continues a list."""
+
+BOUNDS: Final = ("from", "to")
+"""Parameters that are times: the first one of what is shown, and the first one behind it."""
 
 Row = Mapping[str, Any]
 SortValue = Callable[[Row], Any]
@@ -43,11 +48,21 @@ class ListForm:
     sorts: Mapping[str, SortValue]
     filters: Mapping[str, Callable[[Row], Collection[str]]] = field(default_factory=dict)
     """Parameter -> the values of a row, of which one must be the given one."""
+    time: str = ""
+    """The field whose time ``from`` and ``to`` limit; empty: there is none."""
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """All that this list can be asked, beside what every list can."""
+        return (*self.filters, *(BOUNDS if self.time else ()))
 
 
 @dataclass(frozen=True, slots=True)
 class ListQuery:
-    """Which rows are asked for; ``after`` is (value of the order, key) of the last one shown."""
+    """Which rows are asked for; ``after`` is (value of the order, key) of the last one shown.
+
+    ``between`` are two times in the form that rows have; an empty one is no limit.
+    """
 
     limit: int = ROWS
     filters: Mapping[str, str] = field(default_factory=dict)
@@ -56,20 +71,22 @@ class ListQuery:
     sort: str = ""
     is_descending: bool = False
     after: tuple[Any, str] | None = None
+    between: tuple[str, str] = ("", "")
 
     @property
     def digest(self) -> str:
         """What must be the same on all pages of a list."""
-        parts = [dict(sorted(self.filters.items())), self.search, self.sort, self.is_descending]
+        filters = dict(sorted(self.filters.items()))
+        parts = [filters, self.search, self.sort, self.is_descending, self.between]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
 
 def parse_query(params: Mapping[str, str], form: ListForm, instance: str) -> ListQuery:
     """Read the parameters of a list. Raises ``InvalidQuery`` and ``ExpiredPage``."""
     general = {"limit", "continue", "fields", "sort", "search"}
-    unknown = sorted(params.keys() - general - form.filters.keys())
+    unknown = sorted(params.keys() - general - {*form.parameters})
     if unknown:
-        allowed = ", ".join(sorted({*general, *form.filters}))
+        allowed = ", ".join(sorted({*general, *form.parameters}))
         raise InvalidQuery(f"{unknown[0]}: there is no such parameter; there are {allowed}")
     sort = params.get("sort") or next(iter(form.sorts))
     name = sort.removeprefix("-")
@@ -85,6 +102,7 @@ def parse_query(params: Mapping[str, str], form: ListForm, instance: str) -> Lis
         fields=tuple(filter(None, params.get("fields", "").split(","))),
         sort=name,
         is_descending=sort.startswith("-"),
+        between=(_parse_time(params, "from"), _parse_time(params, "to")),
     )
     token = params.get("continue", "")
     return query if not token else _continue(query, token, instance)
@@ -94,6 +112,15 @@ def _parse_limit(text: str) -> int:
     if not text.isascii() or not text.isdigit() or not FEWEST_ROWS <= int(text[:9]) <= MOST_ROWS:
         raise InvalidQuery(f"limit: {text!r} is no number from {FEWEST_ROWS} to {MOST_ROWS}")
     return int(text[:9])
+
+
+def _parse_time(params: Mapping[str, str], name: str) -> str:
+    """Return a time in the one form that can be compared as text."""
+    given = params.get(name, "")
+    at = to_ms(given)
+    if given and (at is None or at < 0):
+        raise InvalidQuery(f"{name}: {given!r} is no time such as 2026-11-25T07:00:30Z")
+    return "" if at is None else to_text(at)
 
 
 def _continue(query: ListQuery, token: str, instance: str) -> ListQuery:
@@ -106,19 +133,18 @@ def _continue(query: ListQuery, token: str, instance: str) -> ListQuery:
         raise ExpiredPage("the list was begun with other filters, or elsewhere: begin again")
     if not isinstance(key, str) or not isinstance(value, str | int | float):
         raise InvalidQuery("continue: not what a page before this one gave")
-    return ListQuery(
-        query.limit, query.filters, query.search, query.fields, query.sort,
-        query.is_descending, (value, key),
-    )  # fmt: skip
+    return replace(query, after=(value, key))
 
 
 def select(rows: Sequence[Row], query: ListQuery, form: ListForm) -> list[Row]:
     """Return all rows that are asked for, in order, whatever page they are on."""
-    order = form.sorts[query.sort]
+    order, (begin, end) = form.sorts[query.sort], query.between
     chosen = [
         row
         for row in rows
-        if all(value in form.filters[name](row) for name, value in query.filters.items())
+        if (not begin or row[form.time] >= begin)
+        and (not end or row[form.time] < end)
+        and all(value in form.filters[name](row) for name, value in query.filters.items())
         and query.search in form.key(row)
     ]
     return sorted(chosen, key=lambda row: (order(row), form.key(row)), reverse=query.is_descending)

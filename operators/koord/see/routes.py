@@ -9,10 +9,11 @@ from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import Any, Final
 
+from koord.answers.audit import to_text
 from koord.answers.devices import view_devices
 from koord.answers.edits import MOST_EDITS, EditError
 from koord.answers.encoding import encode
-from koord.answers.envelope import AnswerGap, AnswerHead
+from koord.answers.envelope import AnswerGap, AnswerHead, GapCause
 from koord.answers.fragmentation import ModelFragmentation, view_fragmentation
 from koord.answers.gaps import head_of
 from koord.answers.gpu_map import GpuMap, view_map
@@ -23,10 +24,12 @@ from koord.answers.overview import Overview, view_overview
 from koord.answers.queue_view import QueueEntry
 from koord.answers.quota_view import QuotaView, encode_in_full, view_quota, view_quotas
 from koord.answers.reading import KindName, Target, TargetKind, TargetNotFoundError
+from koord.answers.redaction import redact
 from koord.answers.remedies import encode_remedies
 from koord.answers.remedy_search import verify
 from koord.answers.reservations import ReservationUsage, view_reservation
 from koord.answers.room import RoomQuestion, ShapeRoom, find_room
+from koord.answers.timeline import TimelineEntry, make_timeline
 from koord.answers.topology import TopologyCapacity, view_topology
 from koord.answers.usage_view import NodeUsage, view_nodes, view_pod
 from koord.answers.what_if import WhatIfAnswer, ask_what_if
@@ -34,11 +37,13 @@ from koord.answers.why import Explanation, make_answer
 from koord.core.defrag.shapes import MOST_GPUS, MOST_PODS, parse_shape
 from koord.core.device.plugin import Devices
 from koord.core.engine.scoring import Scoring
+from koord.core.model.text import format_time
 from koord.core.reservation.plugin import Reservations
 from koord.kube.errors import KubeError
 from koord.see.edit_forms import EditForms, split_subject
+from koord.see.manifests import ServerDefaults
 from koord.see.paging import InvalidQuery, ListForm, Row
-from koord.see.snapshots import Snapshot
+from koord.see.snapshots import Gaps, Records, Snapshot
 
 KINDS: Final = {
     "pod": TargetKind.POD,
@@ -50,6 +55,8 @@ KINDS: Final = {
 
 _PLANS_NEED: Final = (KindName.NODES, KindName.PODS, KindName.POD_GROUPS, KindName.QUOTAS)
 """What must be known as a whole before quotas and jobs are planned."""
+MOST_ENTRIES: Final = 4000
+"""Things that happened, of one answer: the last ones."""
 _TRIAL_SECONDS: Final = 1.0
 """What trying may take, until it ends with what it has."""
 
@@ -68,10 +75,14 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class WithGaps:
-    """A value that is not all that was asked for."""
+    """A value, and what is missing in it beside what could not be read."""
 
     value: Any
-    gaps: tuple[AnswerGap, ...]
+    gaps: tuple[AnswerGap, ...] = ()
+
+
+def _with_gaps(value: Any) -> WithGaps:
+    return value if isinstance(value, WithGaps) else WithGaps(value, ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +103,19 @@ class Route:
     """Fields of the body of a POST, and what they mean; a GET has none."""
     schemas: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Of those fields that are no texts."""
+    is_kept: bool = True
+    """Whether all who ask about one snapshot get one answer; only of a GET."""
 
     @property
     def method(self) -> str:
         return "POST" if self.body else "GET"
+
+    def answer_from(self, snapshot: Snapshot, ask: Ask) -> WithGaps:
+        """Return what ``compute`` does, computed once per snapshot where that may be."""
+        if self.body or not self.is_kept:
+            return _with_gaps(self.compute(snapshot, ask))
+        key = (self.answer, *sorted(ask.parts.items()))
+        return snapshot.keep(key, lambda: _with_gaps(self.compute(snapshot, ask)))
 
 
 def head_for(route: Route, snapshot: Snapshot, ask: Ask, instance: str, now: float) -> AnswerHead:
@@ -105,11 +125,9 @@ def head_for(route: Route, snapshot: Snapshot, ask: Ask, instance: str, now: flo
     return replace(head, at=snapshot.at, state=snapshot.number, instance=instance, lag=lag)
 
 
-def wrap(head: AnswerHead, value: Any) -> dict[str, Any]:
-    """Return a value in its envelope."""
-    if isinstance(value, WithGaps):
-        return replace(head, gaps=(*head.gaps, *value.gaps)).wrap(value.value)
-    return head.wrap(value)
+def wrap(head: AnswerHead, answer: WithGaps) -> dict[str, Any]:
+    """Return an answer in its envelope."""
+    return replace(head, gaps=(*head.gaps, *answer.gaps)).wrap(answer.value)
 
 
 def _target_of(snapshot: Snapshot, ask: Ask) -> Target:
@@ -150,15 +168,39 @@ def _remedies(snapshot: Snapshot, ask: Ask) -> Any:
 
 def _story(snapshot: Snapshot, ask: Ask) -> Any:
     kind, namespace, name = (ask.parts[part] for part in ("kind", "namespace", "name"))
-    if snapshot.tell is None or KINDS.get(kind) not in {TargetKind.POD, TargetKind.POD_GROUP}:
+    source = snapshot.on_demand
+    if source is None or KINDS.get(kind) not in {TargetKind.POD, TargetKind.POD_GROUP}:
         raise NothingThere(f"what happened to a {kind} is not told here")
     try:
-        story, gaps = snapshot.tell(Subject(str(KINDS[kind]), namespace, name))
+        story, gaps = source.tell(Subject(str(KINDS[kind]), namespace, name))
     except KubeError as error:
         raise NothingThere(f"it cannot be told now: {error}") from None
     if not story.traces:
         raise NothingThere(f"nothing of the name {name} exists in namespace {namespace}")
     return WithGaps(encode(story), gaps)
+
+
+def _decisions(snapshot: Snapshot, _: Ask) -> Any:
+    records, gaps = _list_records(snapshot)
+    entries = make_timeline(snapshot.reading, snapshot.target, records)
+    if len(entries) > MOST_ENTRIES:
+        before = AnswerGap(
+            "older records",
+            GapCause.TOO_MANY,
+            f"what was before {to_text(entries[-MOST_ENTRIES].at)}",
+        )
+        gaps = (*gaps, before)
+    return WithGaps([encode(entry) for entry in entries[-MOST_ENTRIES:]], gaps)
+
+
+def _list_records(snapshot: Snapshot) -> tuple[Records, Gaps]:
+    unread = AnswerGap("records of decisions", GapCause.NO_FEED, "what was decided")
+    if snapshot.on_demand is None:
+        return (), (unread,)
+    try:
+        return snapshot.on_demand.list_records()
+    except KubeError:
+        return (), (unread,)
 
 
 def _quotas(snapshot: Snapshot, _: Ask) -> list[Row]:
@@ -182,7 +224,12 @@ def _health(snapshot: Snapshot, _: Ask) -> list[Row]:
 
 
 def _nodes(snapshot: Snapshot, _: Ask) -> list[Row]:
-    return [encode(node) for node in view_nodes(snapshot.reading.state)]
+    return [_write_node(snapshot, node) for node in view_nodes(snapshot.reading.state)]
+
+
+def _write_node(snapshot: Snapshot, usage: NodeUsage) -> dict[str, Any]:
+    tenants = filter(snapshot.reading.sight.sees, usage.tenants)
+    return {**encode(usage), "tenants": list(tenants)}
 
 
 def _node(snapshot: Snapshot, ask: Ask) -> Any:
@@ -190,7 +237,9 @@ def _node(snapshot: Snapshot, ask: Ask) -> Any:
     usage = next((each for each in view_nodes(state) if each.node.name == name), None)
     if usage is None:
         raise NothingThere(f"there is no node {name}")
-    return {**encode(usage), "pods": [encode(view_pod(state, pod)) for pod in usage.pods]}
+    hide = snapshot.reading.sight.hide
+    pods = [encode(redact(view_pod(state, pod), hide)) for pod in usage.pods]
+    return {**_write_node(snapshot, usage), "pods": pods}
 
 
 def _map(snapshot: Snapshot, _: Ask) -> Any:
@@ -205,9 +254,9 @@ def _devices(snapshot: Snapshot, ask: Ask) -> Any:
 
 
 def _reservations(snapshot: Snapshot, _: Ask) -> list[Row]:
-    state = snapshot.reading.state
+    state, hide = snapshot.reading.state, snapshot.reading.sight.hide
     return [
-        encode(view_reservation(state, reservation, snapshot.at))
+        encode(redact(view_reservation(state, reservation, snapshot.at), hide))
         for reservation in state.plugin(Reservations).reservations.values()
     ]
 
@@ -263,19 +312,26 @@ def _what_if(snapshot: Snapshot, ask: Ask) -> Any:
         raise InvalidQuery("edits: give a list of them, such as {drain: {nodes: [n1]}}")
     if len(written) > MOST_EDITS:
         raise InvalidQuery(f"edits: these are {len(written)}, more than {MOST_EDITS}")
-    forms = EditForms(reading.state, split_subject)
+    forms = EditForms(reading.state, split_subject, lambda: _read_defaults(snapshot))
     try:
         edits = [edit for document in written for edit in forms.read(document)]
         answer = ask_what_if(reading, edits, limit_time(_TRIAL_SECONDS, monotonic))
     except EditError as error:
         raise InvalidQuery(f"edits: {error}") from None
-    return WithGaps(encode(answer), answer.gaps)
+    return WithGaps(encode(answer), (*forms.gaps, *answer.gaps))
+
+
+def _read_defaults(snapshot: Snapshot) -> ServerDefaults:
+    source, namespace = snapshot.on_demand, snapshot.target.namespace
+    if source is None:
+        return ServerDefaults(namespace, format_time(snapshot.at), None)
+    return source.read_defaults(namespace)
 
 
 _WHAT_IF_BODY: Final = {
     "edits": "What would be changed, in order; each is one key with its settings, as in "
-    "koord what-if: cordon, uncordon, drain and removeNodes with nodes; addNodes with like and "
-    "count; delete with ref; patch with ref and merge.",
+    "koord what-if: submit with manifest; cordon, uncordon, drain and removeNodes with nodes; "
+    "addNodes with like and count; delete with ref; patch with ref and merge.",
 }
 
 
@@ -325,6 +381,18 @@ _FINDINGS: Final = ListForm(
     filters={"severity": _texts("severity"), "reason": _texts("reason")},
 )
 
+_DECISIONS: Final = ListForm(
+    key=lambda row: row["key"],
+    sorts={"at": lambda row: row["at"]},
+    filters={
+        "namespace": lambda row: (row["ref"].rpartition("/")[0],),
+        "kind": _texts("kind"),
+        "what": _texts("what"),
+        "class": _texts("class"),
+    },
+    time="at",
+)
+
 ROUTES: Final = (
     Route("Overview", "overview", "The cluster at a glance.", _overview, Overview),
     Route("Queue", "queue", "What waits, in the order of planning.", _queue, QueueEntry, _QUEUE),
@@ -348,6 +416,15 @@ ROUTES: Final = (
         "What happened to it, and where its time went.",
         _story,
         dict,
+        is_kept=False,
+    ),
+    Route(
+        "Decisions",
+        "decisions",
+        "What was decided and what happened in the cluster.",
+        _decisions,
+        TimelineEntry,
+        _DECISIONS,
     ),
     Route("Quotas", "quotas", "All quotas, and what they use.", _quotas, QuotaView, _BY_NAME),
     Route("Quota", "quotas/{name}", "A quota, who uses it and what waits.", _quota, QuotaView),

@@ -8,10 +8,11 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Final, NoReturn, TypeVar
+from typing import Any, Final, NoReturn, TypeVar, cast
 
 from koord.answers.envelope import AnswerGap
 from koord.answers.happenings import Subject
@@ -21,6 +22,7 @@ from koord.answers.reading import Reading, Target
 from koord.answers.story import Story
 from koord.answers.waiting import find_waiting
 from koord.kube.errors import KubeError
+from koord.see.manifests import ServerDefaults
 
 LEAST_SECONDS: Final = 15.0
 """Between two readings."""
@@ -32,9 +34,23 @@ _FORESIGHT_SECONDS: Final = 1.0
 T = TypeVar("T")
 Read = Callable[[], tuple[Reading, Target]]
 """Reads the cluster in the calling thread; may raise ``KubeError``."""
-Tell = Callable[[Subject], tuple[Story, tuple[AnswerGap, ...]]]
-"""Reads what happened to an object, and says what is missing; may raise ``KubeError``."""
+Gaps = tuple[AnswerGap, ...]
+Records = tuple[Mapping[str, Any], ...]
+MOST_KEPT: Final = 64
+"""Answers of one snapshot that are kept for others who ask the same."""
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class OnDemand:
+    """What is read only when somebody asks, in the calling thread; each may raise ``KubeError``."""
+
+    tell: Callable[[Subject], tuple[Story, Gaps]]
+    """Reads what happened to an object, and says what is missing."""
+    list_records: Callable[[], tuple[Records, Gaps]]
+    """Reads the records of decisions, and says what is missing."""
+    read_defaults: Callable[[str], ServerDefaults]
+    """Reads what the API server would add to a manifest without a namespace, in this one."""
 
 
 class Snapshot:
@@ -46,15 +62,25 @@ class Snapshot:
         target: Target,
         number: int,
         at: float,
-        tell: Tell | None = None,
+        on_demand: OnDemand | None = None,
     ) -> None:
         self.reading = reading
         self.target = target
         self.number = number
         self.at = at
         """When it was read, in seconds since the epoch."""
-        self.tell = tell
-        """Reads what happened before; None if nobody can."""
+        self.on_demand = on_demand
+        """Reads what is not in it; None if nobody can."""
+        self._kept: dict[Hashable, Any] = {}
+
+    def keep(self, key: Hashable, compute: Callable[[], T]) -> T:
+        """Compute a value, once for all who ask for it; nobody may change it."""
+        if key in self._kept:
+            return cast("T", self._kept[key])
+        value = compute()
+        if len(self._kept) < MOST_KEPT:
+            self._kept[key] = value
+        return value
 
     @cached_property
     def waiting(self) -> tuple[QueueEntry, ...]:
@@ -67,7 +93,10 @@ class Snapshots:
     """Keeps the last snapshot, and computes answers from it. Run ``run``."""
 
     def __init__(
-        self, read: Read, least_seconds: float = LEAST_SECONDS, tell: Tell | None = None
+        self,
+        read: Read,
+        least_seconds: float = LEAST_SECONDS,
+        on_demand: OnDemand | None = None,
     ) -> None:
         self.instance = secrets.token_hex(4)
         """Of this process: what counts readings is comparable within it only."""
@@ -75,7 +104,7 @@ class Snapshots:
         self.problem = ""
         """Why the last reading failed; empty if it did not."""
         self._read = read
-        self._tell = tell
+        self._on_demand = on_demand
         self._least_seconds = least_seconds
         self._reader = ThreadPoolExecutor(1, "reading")
         self._answerer = ThreadPoolExecutor(1, "answers")
@@ -104,7 +133,7 @@ class Snapshots:
             self.problem = str(error)
             log.warning("Cannot read the cluster", extra={"problem": self.problem})
         else:
-            self.last = Snapshot(reading, target, number, time.time(), self._tell)
+            self.last = Snapshot(reading, target, number, time.time(), self._on_demand)
             self.problem = ""
         async with self._changed:
             self._changed.notify_all()

@@ -13,7 +13,7 @@ import re
 import secrets
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from aiohttp import web
@@ -29,7 +29,7 @@ from koord.see.paging import (
     parse_query,
     select,
 )
-from koord.see.routes import ROUTES, Ask, NothingThere, Route, WithGaps, head_for, wrap
+from koord.see.routes import ROUTES, Ask, NothingThere, Route, head_for, wrap
 from koord.see.snapshots import Snapshot, Snapshots
 
 log = logging.getLogger(__name__)
@@ -60,31 +60,32 @@ class Topic:
     def hello(self, snapshot: Snapshot, instance: str) -> dict[str, Any]:
         """Return the whole answer in its envelope; of a list the first page."""
         self.has_begun = True
-        value = self.route.compute(snapshot, self.ask)
+        answer = self.route.answer_from(snapshot, self.ask)
         form, query = self.route.form, self.query
         if form is not None and query is not None:
-            self.sent = {form.key(row): row for row in select(value, query, form)}
-            value = make_page(value, query, form, instance)
+            self.sent = {form.key(row): row for row in select(answer.value, query, form)}
+            answer = replace(answer, value=make_page(answer.value, query, form, instance))
         else:
-            self.sent = {"": value.value if isinstance(value, WithGaps) else value}
-        return wrap(head_for(self.route, snapshot, self.ask, instance, time.time()), value)
+            self.sent = {"": answer.value}
+        return wrap(head_for(self.route, snapshot, self.ask, instance, time.time()), answer)
 
     def changes(self, snapshot: Snapshot) -> dict[str, Any] | None:
-        """Return what differs from what was sent; None if nothing does."""
-        value = self.route.compute(snapshot, self.ask)
+        """Return what differs from what was sent; None if nothing does.
+
+        Without ``order`` the rows that are not gone have the order that they had.
+        """
+        value = self.route.answer_from(snapshot, self.ask).value
         form, query, before = self.route.form, self.query, self.sent
         if form is None or query is None:
-            value = value.value if isinstance(value, WithGaps) else value
             self.sent = {"": value}
             return None if before == self.sent else {"value": value}
-        chosen = select(value, query, form)
-        self.sent = {form.key(row): row for row in chosen}
+        self.sent = {form.key(row): row for row in select(value, query, form)}
         changed = [row for key, row in self.sent.items() if before.get(key) != row]
         gone = [key for key in before if key not in self.sent]
         order = list(self.sent)
-        if not changed and not gone and order == list(before):
-            return None
-        return {"set": changed, "gone": gone, "order": order}
+        if order != [key for key in before if key in self.sent]:
+            return {"set": changed, "gone": gone, "order": order}
+        return {"set": changed, "gone": gone} if changed or gone else None
 
 
 def parse_topic(text: str, instance: str) -> Topic:

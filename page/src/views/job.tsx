@@ -20,7 +20,9 @@ export function JobView(props: { parts: string[] }) {
   useEffect(() => {
     if (hash && isThere) document.getElementById(hash)?.scrollIntoView();
   }, [hash, isThere]);
-  if (!value) return <Missing message={missing} />;
+  const stories = `namespaces/${encodeURIComponent(namespace)}/stories/${end}`;
+  // What is gone is still told of, as long as there are records.
+  if (!value) return <><Missing message={missing} />{missing && <StorySection value={null} path={stories} />}</>;
   const owner = value.owner;
   return (
     <>
@@ -37,7 +39,7 @@ export function JobView(props: { parts: string[] }) {
       <Why value={value} />
       <When name={`${namespace}/${name}`} kind={kind} />
       <Help value={value} remedies={`namespaces/${encodeURIComponent(namespace)}/remedies/${end}`} unit={`${kind}/${namespace}/${name}`} />
-      <StorySection value={value} path={`namespaces/${encodeURIComponent(namespace)}/stories/${end}`} />
+      <StorySection value={value} path={stories} />
       <Members value={value} />
       <Offers value={value} />
       <Same command={`koord explain ${kind} ${name} -n ${namespace}`} url={`${BASE}/${path}`} />
@@ -179,7 +181,7 @@ const PHASES: Record<string, string> = {
 };
 
 /** What happened, newest first: asked for once, and again when it stands otherwise. */
-function StorySection(props: { value: Explanation; path: string }) {
+function StorySection(props: { value: Explanation | null; path: string }) {
   const { value } = props;
   const [told, setTold] = useState<Envelope<Story> | null>(null);
   const [most, setMost] = useState(MOST_TOLD);
@@ -187,9 +189,9 @@ function StorySection(props: { value: Explanation; path: string }) {
     let isLate = false;
     get<Story>(props.path).then((answer) => { if (!isLate) setTold(answer); }, () => undefined);
     return () => { isLate = true; };
-  }, [props.path, value.standing, value.reason?.code]);
+  }, [props.path, value?.standing, value?.reason?.code]);
   const items = told?.value.items.toReversed()
-    ?? value.history.map((each) => ({ at: each.time, what: each.what, text: each.why, by: each.by, source: "History" }));
+    ?? (value?.history ?? []).map((each) => ({ at: each.time, what: each.what, text: each.why, by: each.by, source: "History" }));
   const phases = told?.value.phases ?? [];
   if (!items.length && !phases.length) return null;
   const shares = phases.map((each) => ({

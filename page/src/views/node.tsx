@@ -38,16 +38,16 @@ export function NodeView(props: { parts: string[] }) {
       </section>
       <DeviceSection name={name} />
       <section aria-labelledby="pods">
-        <h2 id="pods"><Count of={value.pods.length} /> pods</h2>
+        <h2 id="pods"><Count of={value.pods.length} /> {value.pods.length === 1 ? "pod" : "pods"}</h2>
         {value.pods.length === 0 && <p class="empty">Nothing runs here.</p>}
         {value.pods.length > 0 && (
           <div class="scroll" tabIndex={0} role="region" aria-label="Pods">
             <table class="small">
               <thead><tr>{["Pod", "Gang", "Quota", "GPUs", "Requests", "Phase"].map((text) => <th key={text} scope="col" class={text === "GPUs" ? "number" : ""}>{text}</th>)}</tr></thead>
               <tbody>
-                {value.pods.map((pod) => (
-                  <tr key={pod.pod}>
-                    <td><Link href={toUnit("pod", pod.pod)}>{pod.pod}</Link></td>
+                {value.pods.map((pod, at) => (
+                  <tr key={pod.pod ?? at}>
+                    <td>{pod.pod ? <Link href={toUnit("pod", pod.pod)}>{pod.pod}</Link> : <span class="none">a pod of others</span>}</td>
                     <td>{pod.podGroup ? <Link href={toUnit("podgroup", pod.podGroup)}>{pod.podGroup}</Link> : "–"}</td>
                     <td><QuotaName name={pod.quota} /></td>
                     <td class="number">{pod.gpus}</td>

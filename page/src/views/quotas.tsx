@@ -60,7 +60,7 @@ function AllQuotas() {
                       {quota.problem && <span class="badge class-misconfigured" title={quota.problem.message}>faulty</span>}</th>
                     <td class="bar-cell"><QuotaBar quota={quota} resource={resource} largest={largest} /></td>
                     {[quota.used, quota.min, quota.entitled, quota.max, quota.demand].map((amounts, at) => (
-                      <td key={at} class="number">{amounts[resource] ?? "–"}</td>
+                      <td key={at} class="number">{amounts[resource] ?? (amounts === quota.max ? "–" : "0")}</td>
                     ))}
                   </tr>
                 ))}
@@ -145,7 +145,7 @@ function OneQuota({ name }: { name: string }) {
               <tr key={resource}>
                 <th scope="row">{resource}</th>
                 {[value.used, value.min, value.scaledMin, value.entitled, value.max, value.demand].map((amounts, at) => (
-                  <td key={at} class="number">{amounts[resource] ?? "–"}</td>
+                  <td key={at} class="number">{amounts[resource] ?? (amounts === value.max ? "–" : "0")}</td>
                 ))}
               </tr>
             ))}
@@ -215,6 +215,7 @@ function UnitLink(props: { kind: string; name: string | null }) {
   return <Link href={toUnit(props.kind === "pod" ? "pod" : "podgroup", props.name)}>{props.name}</Link>;
 }
 
+/** Amounts in words; that a pod is one pod goes without saying. */
 export function tellAmounts(amounts: Record<string, string>): string {
-  return Object.entries(amounts).map(([name, amount]) => `${amount} ${name}`).join(", ") || "nothing";
+  return Object.entries(amounts).filter(([name]) => name !== "pods").map(([name, amount]) => `${amount} ${name}`).join(", ") || "nothing";
 }

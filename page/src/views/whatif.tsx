@@ -1,7 +1,7 @@
 // What would change: room for pods of a shape, and edits that are tried on a copy. Writes nothing.
 import { useEffect, useState } from "preact/hooks";
 import type { Envelope, Overview, Room, UnitOutcome, UnitRef, WhatIf } from "../answers";
-import { FORMS, makeBody, readEdits, tellEdit, writeEdits, type Edit } from "../edits";
+import { FORMS, makeBody, MOST_MANIFEST, pack, readEdits, tellEdit, writeEdits, type Edit } from "../edits";
 import { asOf, BASE, post, Refusal, useFollowed } from "../live";
 import { ClassBadge, Count, Filter, Gaps, Link, Missing, QuotaName, Same } from "../parts";
 import { place, setParams, to, toUnit } from "../route";
@@ -121,15 +121,25 @@ function EditsSection() {
 }
 
 function EditForm(props: { onAdd: (edit: Edit) => void }) {
-  const [name, setName] = useState(FORMS[0]!.name);
+  const [name, setName] = useState(FORMS[1]!.name);
   const [words, setWords] = useState<string[]>([]);
+  const [problem, setProblem] = useState("");
   const form = FORMS.find((each) => each.name === name) ?? FORMS[0]!;
   const given = form.fields.map((_, at) => (words[at] ?? "").trim());
   const add = (event: Event) => {
     event.preventDefault();
+    if (form.isText) {
+      const word = pack(given[0] ?? "");
+      setProblem(word === null ? `It has more than ${MOST_MANIFEST} bytes: koord what-if -f FILE tries it.` : "");
+      if (word) props.onAdd({ name, words: [word] });
+      return;
+    }
     if (given.some((word) => !word || /[\s|]/.test(word))) return;
     props.onAdd({ name, words: given });
     setWords([]);
+  };
+  const write = (at: number, text: string) => {
+    setWords(form.fields.map((_, other) => (other === at ? text : words[other] ?? "")));
   };
   return (
     <form class="filters" onSubmit={add}>
@@ -140,15 +150,13 @@ function EditForm(props: { onAdd: (edit: Edit) => void }) {
       </label>
       {form.fields.map((field, at) => (
         <label key={`${name}${field}`} class="filter"><span>{field}</span>
-          <input type="text" value={words[at] ?? ""} required pattern="[^\s\|]+" spellcheck={false}
-            onInput={(event) => {
-              const changed = form.fields.map((_, other) => words[other] ?? "");
-              changed[at] = event.currentTarget.value;
-              setWords(changed);
-            }} />
+          {form.isText
+            ? <textarea rows={8} cols={60} value={words[at] ?? ""} required spellcheck={false} onInput={(event) => write(at, event.currentTarget.value)} />
+            : <input type="text" value={words[at] ?? ""} required pattern="[^\s\|]+" spellcheck={false} onInput={(event) => write(at, event.currentTarget.value)} />}
         </label>
       ))}
       <button type="submit">Try</button>
+      {problem && <Missing message={problem} />}
     </form>
   );
 }

@@ -1,0 +1,133 @@
+"""What happened in the cluster, newest last, one list from several sources.
+
+Made of the records of decisions, if they are served, and of what API objects say: the histories of
+PodGroups, why something waits since when, what is not well since when. What happened to one unit,
+and where its time went, is a story. All are values here; nothing is read.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from koord.answers.audit import to_ms, to_text
+from koord.answers.encoding import encode
+from koord.answers.happenings import Happening, StorySource, merge, tell_episodes, tell_record
+from koord.answers.health import find_sick
+from koord.answers.reading import KindName, Reading, Target
+from koord.answers.redaction import NameKind, Sight, namespace_of
+from koord.answers.reports import SeenCondition
+from koord.core.engine.state import ClusterState
+from koord.core.model.reason_class import ReasonClass
+from koord.core.model.reasons import class_of
+
+_NEW_LEADER: Final = "NewLeader"
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineEntry:
+    """One thing that happened to a unit, or to another object of ``kind``; ``key`` is its own."""
+
+    key: str
+    happening: Happening
+    kind: str
+    reason_class: ReasonClass | None
+
+    @property
+    def at(self) -> int:
+        """When, in milliseconds since the epoch."""
+        return self.happening.at
+
+
+def make_timeline(
+    reading: Reading, target: Target, records: Iterable[Mapping[str, Any]]
+) -> tuple[TimelineEntry, ...]:
+    """Return all that is known to have happened, of what an asker may list, oldest first."""
+    sight = _find_sight(reading, target)
+    units = [happening for record in records if (happening := _tell(record)) is not None]
+    units += _tell_pod_groups(reading.state)
+    units += _tell_conditions(reading)
+    seen = [
+        replace(happening, by=sight.hide(NameKind.UNIT, happening.by))
+        for happening in units
+        if not happening.ref or sight.sees(namespace_of(happening.ref))
+    ]
+    entries = [(_find_kind(reading.state, happening.ref), happening) for happening in merge(seen)]
+    entries += _tell_sick(reading.state, reading.state.now)
+    counts: Counter[str] = Counter()
+    return tuple(
+        _number(kind, happening, counts)
+        for kind, happening in sorted(entries, key=lambda entry: entry[1].at)
+    )
+
+
+def _find_sight(reading: Reading, target: Target) -> Sight:
+    """Return what the asker may list: records are not read with the rights of one."""
+    if reading.extent_of(KindName.PODS) is None:
+        return reading.sight
+    return replace(reading.sight, namespaces=frozenset({target.namespace}))
+
+
+def _tell(record: Mapping[str, Any]) -> Happening | None:
+    at = to_ms(record.get("at"))
+    if record.get("kind") == "Term" and at is not None:
+        text = f"{record.get('holder')} leads the operators"
+        return Happening(at, _NEW_LEADER, text, StorySource.AUDIT)
+    return tell_record(record)
+
+
+def _tell_pod_groups(state: ClusterState) -> Iterator[Happening]:
+    keys = state.gangs.keys()
+    for key in keys:
+        pod_group = state.gangs.pod_group(key)
+        if pod_group is not None:
+            yield from tell_episodes(pod_group.history, key)
+
+
+def _tell_conditions(reading: Reading) -> Iterator[Happening]:
+    """Yield since when and why something waits, as its conditions say."""
+    for (_, title), details in reading.all_details.items():
+        for condition in details.conditions.values():
+            at = to_ms(condition.last_transition_time)
+            if at is not None and class_of(condition.reason) is not None:
+                yield _tell_condition(condition, at, title)
+
+
+def _tell_condition(condition: SeenCondition, at: int, title: str) -> Happening:
+    return Happening(at, condition.reason, condition.message, StorySource.CONDITION, "", title)
+
+
+def _tell_sick(state: ClusterState, now: float) -> Iterator[tuple[str, Happening]]:
+    for finding in find_sick(state, now):
+        subject = finding.subject
+        name = f"{subject.namespace}/{subject.name}" if subject.namespace else subject.name
+        if finding.since:
+            at = int(finding.since * 1000)
+            yield (
+                subject.kind.lower(),
+                Happening(at, finding.reason, finding.message, StorySource.CONDITION, "", name),
+            )
+
+
+def _find_kind(state: ClusterState, ref: str) -> str:
+    if not ref:
+        return "operators"
+    return "pod" if ref not in state.gangs and state.pod_by_key(ref) is not None else "podgroup"
+
+
+def _number(kind: str, happening: Happening, counts: Counter[str]) -> TimelineEntry:
+    """Give an entry a key that no other has, and that is the same when all is told again."""
+    begin = f"{to_text(happening.at)} {kind}/{happening.ref} {happening.what}"
+    counts[begin] += 1
+    key = begin if counts[begin] == 1 else f"{begin} {counts[begin]}"
+    return TimelineEntry(key, happening, kind, class_of(happening.what))
+
+
+@encode.register
+def _(entry: TimelineEntry) -> dict[str, Any]:
+    return {
+        "key": entry.key,
+        **encode(entry.happening),
+        "kind": entry.kind,
+        "class": entry.reason_class,
+    }
