@@ -160,7 +160,7 @@ def test_equal_refusals_are_one_record_that_counts_them():
     assert (document["repeats"], document["attempt"], document["class"]) == (117, 1, "Room")
     assert document["firstAt"] == "1970-01-01T00:00:00.000Z"
     assert document["lastAt"] == "1970-01-01T00:01:57.000Z"
-    causes = [{"cause": "Insufficient nvidia.com/gpu", "nodes": 4}]
+    causes = [{"cause": "Insufficient nvidia.com/gpu", "nodes": 4, "examples": None}]
     assert document["nodes"] == {"total": 5, "fit": 1, "causes": causes}
     assert (document["code"], document["fields"]["want"]) == ("InsufficientNodes", 2)
 

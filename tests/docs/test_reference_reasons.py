@@ -94,6 +94,10 @@ OF_KUBERNETES = {
     *("ContainersReady", "PodReadyToStartContainers"),
     *("AllowedPodNumber", "BindingMemberPods", "EphemeralStorage", "GangGroup", "GangGroupId"),
     *("OnceResourceSatisfied", "RepresentativePodKey", "ScalarResources", "WaitingGangIDs"),
+    *("DeviceShare", "ElasticQuota", "InterPodAffinity", "LoadAwareScheduling", "NodeNUMAResource"),
+    *("NodeResourcesFit", "NodeResourcesFitPlus", "NodeUnschedulable", "PodTopologySpread"),
+    *("PodTopologySpreadLabel", "ScarceResourceAvoidance", "VolumeBinding", "VolumeRestrictions"),
+    *("VolumeZone", "DeleteConflictPVC", "WaitingVictimReleased"),
     *("AddrInfoType", "ClientRequest", "NamespaceName", "ReadingKeys"),
 }
 PATHS = [path for part in PARTS for path in sorted(PACKAGE.joinpath(part).rglob("*.py"))]

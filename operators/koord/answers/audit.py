@@ -5,18 +5,21 @@ removed or left out. Names and amounts only: what a reason quotes of annotations
 others is left out, so that a reader of records learns no more than what was decided.
 """
 
-from collections.abc import Mapping
-from dataclasses import fields
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from koord.answers.decision_trace import encode_scores
 from koord.answers.encoding import encode, name_of_field
 from koord.core.audit.records import Attempt, AuditRecord, Began, Placed, RecordGap
+from koord.core.engine.decision_trace import RefusingNodes
 from koord.core.engine.reasons import InsufficientNodes
 from koord.core.gang.reasons import InvalidAnnotation
 from koord.core.model.reasons import InvalidPodAnnotation, Reason, RefusedByScheduler
 
 MOST_CAUSES: Final = 16
+MOST_EXAMPLES: Final = 3
 MOST_ITEMS: Final = 64
 """Items of one list in a record; longer ones are cut."""
 _QUOTING: Final = (InvalidPodAnnotation, InvalidAnnotation, RefusedByScheduler)
@@ -65,7 +68,11 @@ def _write_body(record: AuditRecord) -> dict[str, Any]:
         return {"from": body.from_, "to": body.to, "count": body.count}
     if body is None:
         return {}
-    document: dict[str, Any] = encode(body)
+    if isinstance(body, Placed):
+        document: dict[str, Any] = encode(replace(body, score=()))
+        document["score"] = encode_scores(body.score)
+    else:
+        document = encode(body)
     if isinstance(body, Began | Placed):
         document |= {name: to_text(document[name]) for name in _TIMES & document.keys()}
     return document
@@ -83,7 +90,7 @@ def _write_attempt(attempt: Attempt) -> dict[str, Any]:
         "class": None if kind is None else str(kind),
         "code": reason.code,
         "fields": write_fields(reason),
-        "nodes": _write_nodes(reason),
+        "nodes": _write_nodes(reason, attempt.refusing),
         "text": "" if isinstance(reason, _QUOTING) else reason.text(),
         "repeats": attempt.repeats,
         "firstAt": to_text(attempt.first_at),
@@ -111,14 +118,19 @@ def _cut(value: Any) -> Any:
     return value
 
 
-def _write_nodes(reason: Reason) -> dict[str, Any] | None:
-    """Return what the nodes lack, the causes of most of them first."""
+def _write_nodes(reason: Reason, refusing: Sequence[RefusingNodes]) -> dict[str, Any] | None:
+    """Return what the nodes lack, the causes of most of them first.
+
+    Examples are null where nobody wanted to see the names of the nodes.
+    """
     if not isinstance(reason, InsufficientNodes):
         return None
     counts = sorted(reason.refused, key=lambda count: -count.nodes)[:MOST_CAUSES]
+    names = {group.text: list(group.nodes[:MOST_EXAMPLES]) for group in refusing}
+    texts = [count.cause.describe(count.resource, count.detail) for count in counts]
     causes = [
-        {"cause": count.cause.describe(count.resource, count.detail), "nodes": count.nodes}
-        for count in counts
+        {"cause": text, "nodes": count.nodes, "examples": names.get(text)}
+        for text, count in zip(texts, counts, strict=True)
     ]
     return {"total": reason.nodes, "fit": reason.fit, "causes": causes}
 

@@ -8,7 +8,7 @@ gangs with what was recorded last. What ran before this process led is taken ove
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Final
 
@@ -25,9 +25,11 @@ from koord.core.audit.records import (
     Began,
     Body,
     Committed,
+    ConfigInForce,
     Evicted,
     EvictedPod,
     FailedWrite,
+    FlagSet,
     Placed,
     PlacedNode,
     Preempting,
@@ -38,6 +40,7 @@ from koord.core.audit.records import (
     Told,
 )
 from koord.core.audit.ring import Ring
+from koord.core.engine.decision_trace import DecisionTrace
 from koord.core.engine.queue import Queue
 from koord.core.engine.state import ClusterState
 from koord.core.eviction.model import EvictionPlan, Outcome
@@ -45,7 +48,7 @@ from koord.core.eviction.preemption import name_of
 from koord.core.model.changes import Changes
 from koord.core.model.gang_history import Happened
 from koord.core.model.gangs import GangKey, ObservedPodGroup
-from koord.core.model.plan import Placement, Unit, Unplaced
+from koord.core.model.plan import Placement, Unit, UnitKey, Unplaced
 from koord.core.model.pods import Handling, Pod, PodPhase
 from koord.core.model.reason_class import ReasonClass
 from koord.core.model.reasons import Reason
@@ -56,6 +59,7 @@ P = ParamSpec("P")
 
 MOST_UNITS: Final = 1 << 16
 """Units that are followed; of more the oldest are forgotten."""
+MOST_FLAG: Final = 64
 _TOLD: Final = {
     Happened.DEGRADED: RecordKind.DEGRADED,
     Happened.TIMED_OUT: RecordKind.TIMED_OUT,
@@ -87,6 +91,9 @@ class DecisionLog:
     wall: Callable[[], float]
     steady: Callable[[], float]
     place_of: Callable[[GangKey], int | None] = field(default=lambda _: None)
+    config: ConfigInForce | None = None
+    trace_of: Callable[[UnitKey], DecisionTrace | None] = field(default=lambda _: None)
+    """Returns what the nodes have said to a unit of this cycle, if somebody wanted to see it."""
     _followed: dict[str, _Followed] = field(default_factory=dict)
     """By gang, or uid of a single pod."""
     _began: float = 0.0
@@ -103,6 +110,13 @@ class DecisionLog:
         self._began, self._has_looked = self.steady(), False
         self._followed.clear()
         self._add(RecordKind.TERM, None, Term(holder))
+        if self.config is not None:
+            self._add(RecordKind.CONFIG, None, self.config)
+
+    def flag_set(self, flag: str, value: str, by: str) -> None:
+        """Record that a debug flag was set."""
+        flag_set = FlagSet(flag, cut(value, MOST_FLAG), cut(by, MOST_MESSAGE))
+        self._safely(flag, self._add, RecordKind.FLAGS, None, flag_set)
 
     # --- placement -------------------------------------------------------------------------------
 
@@ -148,6 +162,9 @@ class DecisionLog:
         of = len(self.queue) + len(self.queue.blocked)
         counts = (self._cycle, self._micros) if attempt else (0, 0)
         body = Attempt(attempt, reason, place, of, *counts, now, now)
+        seen = None if isinstance(unit, RecordedUnit) else self.trace_of(unit.key)
+        if seen is not None:
+            body.refusing = seen.refusing
         about = unit if isinstance(unit, RecordedUnit) else self._describe(unit)
         self._add(RecordKind.ATTEMPT, about, body)
 
@@ -172,6 +189,11 @@ class DecisionLog:
             cycle=self._cycle,
             quotas=tuple(sorted(set(placement.charged.values())))[:MOST_UIDS],
         )
+        seen = self.trace_of(unit.key)
+        if seen is not None:
+            body.score = tuple(
+                replace(table, nodes=table.nodes[:MOST_NODES]) for table in seen.tables[:MOST_PODS]
+            )
         followed = self._follow(unit)
         followed.attempts, followed.has_ended = 0, False
         self._add(RecordKind.PLACED, self._describe(unit), body)

@@ -15,6 +15,7 @@ from koord.answers.reason_context import ContextFinder
 from koord.answers.standing import QueueStanding
 from koord.controllers.commit import Commit, CommitFailure, WriteObserver, commit
 from koord.controllers.decision_log import DecisionLog
+from koord.controllers.decision_tracer import DecisionTracer
 from koord.controllers.error_isolation import FailureLog, plan_with_holds
 from koord.controllers.placement_reports import AttemptCounter, Attempts, QueuePlaces
 from koord.controllers.restart import GangRestarts
@@ -116,6 +117,8 @@ class PlacementController:
     reclaim: ReclaimSetting = UNKNOWN
     audit: DecisionLog | None = None
     """What decisions are recorded in, if they are."""
+    tracer: DecisionTracer | None = None
+    """What logs how decisions come about, where somebody may want that."""
     contexts: ContextFinder = field(init=False)
     attempts: AttemptCounter = field(init=False)
     places: QueuePlaces = field(init=False)
@@ -256,6 +259,8 @@ class PlacementController:
             cycle.steps.most = MOST_PER_CALL
             cycle.steps.wasted = self.queue.wasted(began)
             cycle.steps.late = self.queue.yielding
+            if self.tracer is not None:
+                self.tracer.begin(cycle)
             cycles.append(cycle)
             return cycle
 
@@ -314,6 +319,8 @@ class PlacementController:
         self.attempts.fail(unit, self.clock())
         if self.audit is not None:
             self.audit.refused(unit, refusal)
+        if self.tracer is not None:
+            self.tracer.decided(unit, refusal)
         if isinstance(refusal.reason, TooExpensive):
             self.queue.postpone(unit, refusal.reason.steps, self.clock())
         elif isinstance(refusal.reason, InternalError):
@@ -338,6 +345,8 @@ class PlacementController:
             self.state.assume(assignment.pod.uid, assignment.node, assignment.allocations)
         if self.audit is not None:
             self.audit.placed(unit, placement)
+        if self.tracer is not None:
+            self.tracer.decided(unit, None)
         return self.flights.begin(unit, placement)
 
     def _assume_safely(self, unit: Unit, placement: Placement) -> Flight | None:

@@ -14,11 +14,13 @@ import signal
 from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version as version_of
 from typing import Final, NoReturn
 
 import msgspec
 
+from koord.controllers.decision_tracer import DecisionTracer
 from koord.controllers.placement import PlacementController
 from koord.domains.audit_settings import AuditSettings
 from koord.domains.diagnosis_settings import DiagnosisSettings
@@ -214,9 +216,20 @@ class _Diagnosis:
         return self.process.lease.elector.leading.is_set()
 
 
-def _make_flags(settings: Settings) -> DebugFlags | None:
-    diagnosis = settings.of(DiagnosisSettings)
-    return DebugFlags(diagnosis.flags_expire_after) if diagnosis.enabled else None
+def _make_flags(parts: Parts, http: HttpThread) -> DebugFlags | None:
+    """Return the debug flags, which steer what placement logs; None if they are not served."""
+    diagnosis, placement = parts.settings.of(DiagnosisSettings), parts.placement
+    if not diagnosis.enabled:
+        return None
+    flags = DebugFlags(diagnosis.flags_expire_after)
+    if placement is not None:
+        placement.tracer = DecisionTracer(
+            flags, placement.scoring, placement.clock, placement.preempting
+        )
+    audit = parts.audit
+    if audit is not None:
+        flags.note = lambda *news: http.tell(partial(audit.flag_set, *news))
+    return flags
 
 
 def _find_protected(settings: Settings) -> list[str]:
@@ -268,7 +281,7 @@ async def run_operators(options: Options) -> None:
         problem = LastProblem()
         logging.getLogger("koord").addHandler(problem)
         kopf = KopfHost(parts.make_registry, options.settings.watch_times)
-        flags = _make_flags(options.settings)
+        flags = _make_flags(parts, http)
         process = _Process(parts, kopf, lease, http, secret, problem, rights, flags)
         try:
             await _serve(process, options.settings)
@@ -382,11 +395,11 @@ async def _lead(process: _Process, stop: asyncio.Event) -> None:
     if process.parts.placement is not None and election.lease and not election.lease.is_signed:
         await process.parts.adopt_plans()
     election.signs = True
-    if process.flags is not None:
-        process.flags.reset("a change of the leader")
     if process.parts.audit is not None:
         term = (election.lease.spec.lease_transitions or 0) if election.lease else 0
         process.parts.audit.begin_term(term, election.identity)
+    if process.flags is not None:
+        process.flags.reset("a change of the leader")
     process.kopf.operate()
     async with asyncio.TaskGroup() as group:
         background = (*process.parts.background, process.report)

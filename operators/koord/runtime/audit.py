@@ -12,18 +12,23 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from hashlib import sha256
+from importlib.metadata import version as version_of
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import msgspec
 
 from koord.answers.audit import write_record
 from koord.controllers.decision_log import DecisionLog
-from koord.core.audit.records import AuditRecord
+from koord.controllers.placement import PlacementController
+from koord.core.audit.records import AuditRecord, ConfigInForce
 from koord.core.audit.ring import Ring
+from koord.core.engine.decision_trace import DecisionTrace
 from koord.domains.audit_settings import STDOUT, AuditSettings
 from koord.runtime.collectors import audit_records
+from koord.runtime.settings import Settings
 
 if TYPE_CHECKING:
     from koord.runtime.wiring import Parts
@@ -44,7 +49,7 @@ KEPT_FILES: Final = 3
 _WARN_SECONDS: Final = 60.0
 _MOST_KEY: Final = 512
 _MOST_NAMES: Final = 3
-_TRIMMED: Final = ("fields", "nodes", "failures", "pods")
+_TRIMMED: Final = ("score", "fields", "nodes", "failures", "pods")
 """What is left out of a record that is too long, in this order; then names of gangs of a group."""
 
 
@@ -61,6 +66,8 @@ def start(parts: "Parts") -> None:
         time.time,
         time.monotonic,
         placement.places.last_position,
+        _describe_config(parts.settings),
+        _find_traces(placement),
     )
     parts.audit = placement.audit = audit
     parts.history.on_episode = audit.episode
@@ -69,6 +76,27 @@ def start(parts: "Parts") -> None:
     parts.metrics.watch(*audit_records(ring))
     if settings.log:
         parts.background.append(RecordLog(ring, settings.log).run)
+
+
+def _find_traces(placement: PlacementController) -> Callable[[str], DecisionTrace | None]:
+    return lambda unit: None if placement.tracer is None else placement.tracer.find(unit)
+
+
+def _describe_config(settings: Settings) -> ConfigInForce:
+    """Return what tells one configuration from another; it has no secrets, and is in a file."""
+    whole = _in_order(settings.model_dump(mode="json", by_alias=True))
+    text = msgspec.json.encode(whole, order="sorted")
+    chosen = settings.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    names = sorted(chosen.keys() - {"apiVersion", "kind"})
+    version = version_of("koord-operators")
+    return ConfigInForce(version, sha256(text).hexdigest()[:16], tuple(names))
+
+
+def _in_order(value: Any) -> Any:
+    """Return a value whose lists have one order: that of sets is another in each process."""
+    if isinstance(value, dict):
+        return {key: _in_order(item) for key, item in value.items()}
+    return sorted(map(_in_order, value), key=repr) if isinstance(value, list) else value
 
 
 def encode_record(record: AuditRecord) -> bytes:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, TypeAlias
 
+from koord.core.engine.decision_trace import RefusingNodes, ScoreTable
 from koord.core.engine.reasons import InsufficientNodes
 from koord.core.model.reasons import Reason
 
@@ -53,6 +54,10 @@ class RecordKind(StrEnum):
     """None of its objects exists any more."""
     TERM = "Term"
     """A process became the leader."""
+    CONFIG = "Config"
+    """The configuration that it has."""
+    FLAGS = "Flags"
+    """A debug flag was set, or has ended."""
     GAP = "Gap"
     """Records are missing: there was no room for them."""
 
@@ -108,6 +113,8 @@ class Attempt:
     first_at: int
     last_at: int
     repeats: int = 0
+    refusing: tuple[RefusingNodes, ...] = ()
+    """The nodes, by name, if somebody wanted to see them."""
 
     def is_repeated_by(self, reason: Reason) -> bool:
         """Whether a refusal says the same; who happens to hold what is lacking is no difference."""
@@ -151,6 +158,8 @@ class Placed:
     ahead: int
     cycle: int
     quotas: tuple[str, ...] = ()
+    score: tuple[ScoreTable, ...] = ()
+    """The best nodes, if somebody wanted to see them."""
 
 
 @dataclass(slots=True)
@@ -219,6 +228,24 @@ class Term:
 
 
 @dataclass(frozen=True, slots=True)
+class ConfigInForce:
+    """The configuration of a process: its version, a digest, and the fields that somebody set."""
+
+    version: str
+    digest: str
+    fields: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FlagSet:
+    """A debug flag and its value, and who has set it."""
+
+    flag: str
+    value: str
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
 class RecordGap:
     """Records that are missing; the last of them has the number ``to``."""
 
@@ -228,7 +255,18 @@ class RecordGap:
 
 
 Body: TypeAlias = (
-    Began | Attempt | Placed | Committed | Preempting | Evicted | Told | Term | RecordGap | None
+    Began
+    | Attempt
+    | Placed
+    | Committed
+    | Preempting
+    | Evicted
+    | Told
+    | Term
+    | ConfigInForce
+    | FlagSet
+    | RecordGap
+    | None
 )
 
 
@@ -264,7 +302,8 @@ class AuditRecord:
 def estimate_size(body: Body) -> int:
     """Return about how many bytes a record takes."""
     if isinstance(body, Placed):
-        return 500 + 150 * len(body.nodes)
+        scores = sum(len(table.nodes) for table in body.score)
+        return 500 + 150 * (len(body.nodes) + scores)
     if isinstance(body, Attempt):
         return 1200
     if isinstance(body, Committed):

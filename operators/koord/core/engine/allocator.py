@@ -14,7 +14,7 @@ import numpy as np
 
 from koord.core.engine.arrays import Ints
 from koord.core.engine.cycle import Cycle, Place
-from koord.core.engine.plugin import Scale
+from koord.core.engine.plugin import Scale, Score
 from koord.core.engine.scoring import (
     MAX_SCORE,
     Scorer,
@@ -158,7 +158,7 @@ class Allocator:
         if rows.size:
             preferred = _preferences(cycle, shape, rows)
             scores = _first_scores(cycle, rows, self._scorer_of(shape), preferred)
-            keys[rows] = _keys_of(cycle, rows, scores)
+            keys[rows] = rank_rows(cycle, rows, scores)
 
     def _reserve_one(self, shape: PodShape, pod: Pod, keys: Ints) -> tuple[Place, int] | None:
         """Reserve a pod on the best row; return its place and the version of the cycle before it.
@@ -190,7 +190,7 @@ class Allocator:
         bonus = None
         if rows.size:
             preferred = _preferences(cycle, shape, rows)
-            keys[rows] = _keys_of(cycle, rows, _first_scores(cycle, rows, scorer, preferred))
+            keys[rows] = rank_rows(cycle, rows, _first_scores(cycle, rows, scorer, preferred))
             if preferred is not None:
                 bonus = np.zeros_like(room)
                 bonus[rows] = preferred
@@ -219,14 +219,20 @@ def _preferences(cycle: Cycle, shape: PodShape, rows: Ints) -> Ints | None:
     """Sum the normalised scores of all sessions; None if the rows do not differ."""
     total: Ints | None = None
     for score in cycle.scores(shape, rows):
-        points = score.values
-        if score.scale is not Scale.ABSOLUTE:
-            most = int(points.max(initial=0))
-            points = points * MAX_SCORE // most if most else points
-        if score.scale is Scale.BY_MAX_REVERSED:
-            points = MAX_SCORE - points
-        total = score.weight * points if total is None else total + score.weight * points
+        points = points_of(score)
+        total = points if total is None else total + points
     return total
+
+
+def points_of(score: Score) -> Ints:
+    """Return a score as points, with its weight."""
+    points = score.values
+    if score.scale is not Scale.ABSOLUTE:
+        most = int(points.max(initial=0))
+        points = points * MAX_SCORE // most if most else points
+    if score.scale is Scale.BY_MAX_REVERSED:
+        points = MAX_SCORE - points
+    return score.weight * points
 
 
 def score_terms(cycle: Cycle, shape: PodShape, scoring: Scoring) -> tuple[ScoreTerms, ...]:
@@ -271,7 +277,7 @@ def _fill_one_by_one(cycle: Cycle, shape: PodShape, count: int, scorer: Scorer) 
             break
         preferred = _preferences(cycle, shape, rows)
         total = scores[rows] if preferred is None else scores[rows] + preferred
-        row = int(rows[_keys_of(cycle, rows, total).argmin()])
+        row = int(rows[rank_rows(cycle, rows, total).argmin()])
         cycle.place(shape, row)
         given[row] += 1
         capacity[row] -= 1
@@ -279,8 +285,8 @@ def _fill_one_by_one(cycle: Cycle, shape: PodShape, count: int, scorer: Scorer) 
     return [RowShare(row, pods) for row, pods in given.items()]
 
 
-def _keys_of(cycle: Cycle, rows: Ints, scores: Ints) -> Ints:
-    """Return :func:`_key_of` for many rows."""
+def rank_rows(cycle: Cycle, rows: Ints, scores: Ints) -> Ints:
+    """Return, of rows with these scores, the keys by which the lowest is taken first."""
     pods = cycle.used[cycle.table.column(PODS), rows]
     return _key_of(scores, pods, cycle.table.name_rank[rows])
 

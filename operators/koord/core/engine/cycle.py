@@ -98,6 +98,8 @@ class Cycle(CycleView):
         super().__init__(table, pending, now)
         self.is_deciding = is_deciding
         """Whether its plans are carried out."""
+        self.before_unit: Callable[[Unit], None] | None = None
+        """Called before a unit is planned, by whoever wants to see the nodes as it finds them."""
         self.undo = UndoLog()
         self._find_place = find_place
         self._places: dict[str, Place | None] = {}

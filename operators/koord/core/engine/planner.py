@@ -67,6 +67,8 @@ class _Run:
         if not_now is not None:
             self._refuse(Unplaced(unit.key, unit.pods, not_now), unit)
             return
+        if self._cycle.before_unit is not None:
+            self._cycle.before_unit(unit)
         mark = self._cycle.checkpoint()
         outcome, admission = self._place(unit)
         if isinstance(outcome, Placement) and not self._may_keep(unit, outcome):

@@ -203,6 +203,12 @@ class CycleView:
         """Return the scores of plugins by what is used of their columns."""
         return tuple(terms for session in self._rating for terms in session.score_terms(shape))
 
+    def named_score_terms(self, shape: PodShape) -> Iterator[tuple[str, ScoreTerms]]:
+        """Yield :meth:`score_terms`, each with the name of its session."""
+        for session in self._rating:
+            for terms in session.score_terms(shape):
+                yield session.name, terms
+
     def _resolve(self, shape: PodShape, asks: tuple[tuple[str, object], ...]) -> PodShape:
         key = (shape, asks)
         resolved = self._resolved.get(key)
@@ -292,14 +298,18 @@ class CycleView:
 
         There is one resource check per resource, and a node may fail several of them.
         """
+        return [check[:3] for check in self.named_checks(shape)]
+
+    def named_checks(self, shape: PodShape) -> list[tuple[Cause, str, Mask, str]]:
+        """Return :meth:`checks`, each with the name of its session; empty for amounts."""
         vector = self.vector(shape)
         checks = [
-            (cause, "", limits > 0)
+            (cause, "", limits > 0, session.name)
             for session in self._filtering
             for cause, limits in session.filter(shape, ALL)
         ]
         checks += [
-            (RESOURCE, name, self.table.allocatable[column] - self.used[column] >= amount)
+            (RESOURCE, name, self.table.allocatable[column] - self.used[column] >= amount, "")
             for name, column, amount in vector.items()
         ]
         checks += [
@@ -307,6 +317,7 @@ class CycleView:
                 self.table.causes[column],
                 "",
                 self.table.allocatable[column] - self.used[column] >= amount,
+                "",
             )
             for column, amount in vector.items_of_plugins()
         ]
@@ -335,6 +346,12 @@ class CycleView:
         """Yield the scores of all sessions for feasible rows."""
         for session in self._scoring:
             yield from session.score(shape, rows)
+
+    def named_scores(self, shape: PodShape, rows: Ints) -> Iterator[tuple[str, Score]]:
+        """Yield :meth:`scores`, each with the name of its session."""
+        for session in self._scoring:
+            for score in session.score(shape, rows):
+                yield session.name, score
 
     def hints(self, shape: PodShape, row: int) -> tuple[tuple[str, Hints], ...]:
         """Return which zones of a row could serve each resource of a pod, from all sessions."""
