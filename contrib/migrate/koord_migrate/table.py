@@ -345,6 +345,7 @@ _IN_OUR_WAY: Final = (
     KeyTranslation(_OURS, "operators.koordinator.sh/max-priority", NONE, Action.REPORT),
     KeyTranslation(_OURS, "operators.koordinator.sh/queue", NONE, Action.REPORT),
     KeyTranslation(_OURS, "operators.koordinator.sh/queue-hold", NONE, Action.REPORT),
+    KeyTranslation(_OURS, "operators.koordinator.sh/owner-grouping", NONE, Action.REPORT, "it finds no gangs from owners"),
     KeyTranslation(_OURS, "operators.koordinator.sh/max-run-time", NONE, Action.REPORT, "set `activeDeadlineSeconds` of the pods"),
     KeyTranslation(_OURS, "operators.koordinator.sh/expected-run-time", NONE, Action.REPORT),
     KeyTranslation(_OURS, "operators.koordinator.sh/run-class", NONE, Action.REPORT),

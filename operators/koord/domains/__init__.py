@@ -34,6 +34,11 @@ DOMAINS: Final = (
         planning="koord.domains.gang:PLANNING",
         operators=("koord.operators.podgroup",),
     ),
+    Domain(
+        "owners",
+        planning="koord.domains.owners:PLANNING",
+        settings={"owners": "koord.domains.owner_settings:OwnerSettings"},
+    ),
     # Before quotas, which charge a pod once the room that is held for it is free.
     Domain(
         "suspend",

@@ -298,6 +298,10 @@ class Plugin:
     def remove_node(self, row: int, name: str) -> None:
         """Remove a deleted node."""
 
+    def complete(self, pod: Pod) -> Pod:
+        """Return an observed pod with what only other objects say of it."""
+        return pod
+
     def observe(self, before: Pod | None, pod: Pod) -> None:
         """Apply an observed pod, on a node or not, without assumptions."""
 

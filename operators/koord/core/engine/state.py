@@ -66,6 +66,7 @@ class ClusterState:
         self.hinting = overriding(self.plugins, "queueing_hint")
         """Those that say which units are worth another attempt."""
         self._charging = overriding(self.plugins, "charge")
+        self._completing = overriding(self.plugins, "complete")
         self._observing = overriding(self.plugins, "observe")
         self._pre_binding = overriding(self.plugins, "pre_bind")
         self._limiting = overriding(self.plugins, "time_limit")
@@ -275,6 +276,8 @@ class ClusterState:
 
     def upsert_pod(self, pod: Pod) -> None:
         """Apply an observed pod. Another uid under the same name replaces the old pod."""
+        for plugin in self._completing:
+            pod = plugin.complete(pod)
         other = self._uid_of.get(pod.key)
         if other is not None and other != pod.uid:
             self.remove_pod(other)

@@ -11,6 +11,7 @@ from koord.core.engine.node_table import NodeTable
 from koord.core.model.changes import Feed
 from koord.core.model.gangs import GangKey, GangSpec, ObservedPodGroup
 from koord.core.model.pods import Pod
+from koord.core.model.reasons import NoSettings
 
 P = TypeVar("P")
 
@@ -43,6 +44,12 @@ class GangView(Protocol):
 
     def remove_pod(self, uid: str) -> None:
         """Count a member no longer."""
+
+    def declare(self, key: GangKey, found: GangSpec | NoSettings) -> None:
+        """Give a gang the settings that were found for it, or say why there are none."""
+
+    def withdraw(self, key: GangKey) -> None:
+        """Take back what was found for a gang."""
 
 
 class StateView(Protocol):

@@ -18,6 +18,7 @@ from koord.core.gang.group import Group, GroupId, close_group
 from koord.core.gang.tally import Tally
 from koord.core.model.gangs import GangKey, GangSource, GangSpec, ObservedPodGroup, RunRecord
 from koord.core.model.pods import Pod
+from koord.core.model.reasons import NoSettings
 
 Answer = TypeVar("Answer")
 MAX_DEPARTED: Final = 4096
@@ -40,11 +41,15 @@ def sort_members(pods: Iterable[Pod]) -> list[Pod]:
 class Gang:
     """One gang: its members, its PodGroup if there is one, and values derived from them."""
 
-    __slots__ = ("_declarers", "_queued", "listing", "members", "pod_group", "spec", "tally")
+    __slots__ = (
+        "_declarers", "_queued", "found", "listing", "members", "pod_group", "spec", "tally",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.members: dict[str, Pod] = {}
         self.pod_group: ObservedPodGroup | None = None
+        self.found: GangSpec | NoSettings | None = None
+        """The settings that were found for it, or why there are none."""
         self.tally = Tally()
         self.spec: GangSpec | None = None
         self.listing: frozenset[GangKey] | None = None
@@ -55,7 +60,7 @@ class Gang:
 
     @property
     def is_empty(self) -> bool:
-        return not self.members and self.pod_group is None
+        return not self.members and self.pod_group is None and self.found is None
 
     @property
     def is_native(self) -> bool:
@@ -100,13 +105,20 @@ class Gang:
 
     def refresh(self) -> bool:
         """Update the settings; return whether the gang lists other gangs than before."""
-        spec = self.pod_group.spec if self.pod_group is not None else self._first_declared()
+        spec = self._find_spec()
         if spec is self.spec:
             return False
         self.spec = spec
         before = self.listing
         self.listing = None if spec is None else _share(spec.group)
         return self.listing != before
+
+    def _find_spec(self) -> GangSpec | None:
+        if self.pod_group is not None:
+            return self.pod_group.spec
+        if self.found is not None:
+            return self.found if isinstance(self.found, GangSpec) else None
+        return self._first_declared()
 
     def _first_declared(self) -> GangSpec | None:
         while self._declarers:
@@ -210,6 +222,20 @@ class GangCache:
             if gang.spec is None and gang.tally.label_claims:
                 self._dirty.add(key)
                 self._forget_answers(key)
+
+    def declare(self, key: GangKey, found: GangSpec | NoSettings) -> None:
+        """Give a gang the settings that were found for it, or say why there are none."""
+        gang = self._open(key)
+        if gang.found != found:
+            gang.found = found
+            self._update(key, gang)
+
+    def withdraw(self, key: GangKey) -> None:
+        """Take back what was found for a gang; unknown ones are no error."""
+        gang = self._gangs.get(key)
+        if gang is not None and gang.found is not None:
+            gang.found = None
+            self._update(key, gang)
 
     def _open(self, key: GangKey) -> Gang:
         gang = self._gangs.get(key)

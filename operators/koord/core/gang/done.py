@@ -36,6 +36,7 @@ from koord.core.model.gangs import (
     Bond,
     BondRecord,
     GangKey,
+    GangSource,
     GangSpec,
     RunRecord,
     fill,
@@ -58,6 +59,8 @@ def count_done(cache: GangCache, key: GangKey) -> int:
     gang = cache.gang(key)
     if cache.compat:
         return gang.tally.succeeded
+    if _is_found(gang):
+        return _count_done_of_owner(gang).total()
     # Most gangs have none, and are asked often.
     is_none = not (gang.tally.done or gang.runs)
     return 0 if is_none else count_done_by_sub_group(cache, key).total()
@@ -66,6 +69,8 @@ def count_done(cache: GangCache, key: GangKey) -> int:
 def count_done_by_sub_group(cache: GangCache, key: GangKey) -> Counter[str]:
     """Count the members of a gang that are done, those of no sub-group in ``ROOT``."""
     gang, counts = cache.gang(key), Counter[str]()
+    if _is_found(gang) and not cache.compat:
+        return _count_done_of_owner(gang)
     if cache.compat or not (gang.tally.done or gang.runs):
         return counts
     run = _find_run(cache, key)
@@ -75,6 +80,25 @@ def count_done_by_sub_group(cache: GangCache, key: GangKey) -> Counter[str]:
         if record.bond in run.linked:
             counts += _count_gone(gang, record)
     return counts
+
+
+def _is_found(gang: Gang) -> bool:
+    return gang.spec is not None and gang.spec.source is GangSource.OWNER
+
+
+def _count_done_of_owner(gang: Gang) -> Counter[str]:
+    """Count what is done of a gang that was found from an owner, whose members are of one run.
+
+    The owner knows, too, of members that are gone or were given up. It needs its minimum, or all
+    that is not finished if that is less: what it has to do beyond its minimum is done first.
+    """
+    spec, done = gang.spec, Counter[str]()
+    for counts in gang.tally.bonds.values():
+        done += _by_listed(spec, counts.done)
+    if spec is None or spec.sub_groups is not None:
+        return done
+    finished = max(spec.finished, done.total())
+    return +Counter({ROOT: max(0, finished - max(0, spec.total - spec.min_member))})
 
 
 def find_done(cache: GangCache, key: GangKey) -> tuple[Pod, ...]:

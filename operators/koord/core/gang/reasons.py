@@ -6,7 +6,7 @@ from typing import ClassVar, Final, TypeAlias
 
 from koord.core.model.gangs import BadValue, DeprecatedKey, GangKey, GangMembership, OnMemberFailure
 from koord.core.model.reason_class import ReasonClass
-from koord.core.model.reasons import Reason, RefusedByScheduler, TooLarge
+from koord.core.model.reasons import Reason, RefusedByScheduler, TooLarge, UnknownGang
 from koord.core.model.templates import fill, fill_all
 from koord.core.model.text import MAX_TEXT, cut, listed
 
@@ -262,8 +262,12 @@ class SpecValid(Reason):
 
 
 def describe_settings(claim: GangMembership) -> str:
-    """Return the problems of a pod's own gang settings that do not block it; empty if none."""
-    notes = [fill(_BAD_VALUE, bad) for bad in claim.bad_values]
+    """Return what there is to say of the gang of a pod besides its reason; empty for nothing.
+
+    That is where it was found, and problems of the pod's own settings that do not block it.
+    """
+    notes = [claim.found_by] if claim.found_by else []
+    notes += [fill(_BAD_VALUE, bad) for bad in claim.bad_values]
     notes += [fill(_DEPRECATED, key) for key in claim.deprecated]
     return f"Note: {cut(listed(notes, '; '), MAX_TEXT)}" if notes else ""
 
@@ -491,6 +495,7 @@ NotReady: TypeAlias = (
     | MissingGang
     | InconsistentGroup
     | InvalidAnnotation
+    | UnknownGang
     | TooLarge
 )
 """Why no unit of a gang's group is planned."""

@@ -7,7 +7,7 @@ from typing import Final, TypeAlias
 
 from koord.caches import cached_by_text
 from koord.core.gang.group import GROUP_SEPARATOR
-from koord.core.model.gangs import Bond
+from koord.core.model.gangs import Bond, GangSource
 from koord.core.model.pods import Handling, Pod, PodPhase
 from koord.core.model.reasons import RefusedByScheduler
 
@@ -61,6 +61,9 @@ def is_done(pod: Pod) -> bool:
 
 
 def bond_of(pod: Pod) -> Bond:
+    if pod.gang is not None and pod.gang.source is GangSource.OWNER:
+        # Its owner divides runs into gangs; Jobs below it may come and go.
+        return Bond(pod.gang.key, "", 0)
     controller = next((owner.uid for owner in pod.owners if owner.is_controller), "")
     if not controller and pod.owners:
         controller = pod.owners[0].uid

@@ -60,10 +60,12 @@ class GangSource(StrEnum):
     ANNOTATION = "GangFromPodAnnotation"
     NATIVE = "GangFromNativePodGroup"
     """A native PodGroup of Kubernetes: read, never written."""
+    OWNER = "GangFromOwner"
+    """The pods name none; what owns them says it."""
 
     @property
     def has_object(self) -> bool:
-        return self is not GangSource.ANNOTATION
+        return self in {GangSource.POD_GROUP, GangSource.NATIVE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -386,6 +388,8 @@ class GangSpec:
     is_held: bool = False
     """Whether its owner keeps it from starting."""
     run: RunTerms = NO_TERMS
+    finished: int = 0
+    """How many of ``total`` have succeeded or were given up, as what owns the pods says."""
 
 
 def tree_of(spec: GangSpec | None) -> SubGroupTree | None:
@@ -408,6 +412,8 @@ class GangMembership:
     declared: GangSpec | None = None
     bad_values: tuple[BadValue, ...] = ()
     deprecated: tuple[DeprecatedKey, ...] = ()
+    found_by: str = ""
+    """From what it was found, for people, if the pod does not name it."""
 
 
 class GangPhase(StrEnum):

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 from types import MappingProxyType
-from typing import ClassVar, Final
+from typing import ClassVar, Final, TypeAlias
 
 from koord.core.model.reason_class import ReasonClass
 from koord.core.model.templates import fill, fill_all
@@ -230,6 +230,16 @@ class TooLarge(Reason):
     @property
     def culprit(self) -> str:
         return self.subject if self.kind == "pod" else ""
+
+
+class UnknownGang(Reason):
+    """Why the settings of a gang are not known; the domain that looks for them says it."""
+
+    __slots__ = ()
+
+
+NoSettings: TypeAlias = UnknownGang | TooLarge
+"""Why a gang whose settings are looked for has none."""
 
 
 @dataclass(frozen=True, slots=True)

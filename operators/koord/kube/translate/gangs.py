@@ -114,15 +114,15 @@ def _make_membership(namespace: str, gang: PodGang | None) -> GangMembership:
         return GangMembership(key, GangSource.POD_GROUP)
     if gang.source is NameSource.NATIVE:
         return GangMembership(key, GangSource.NATIVE)
-    bad = _bad_values(gang.bad)
+    bad = translate_bad_values(gang.bad)
     declared = None
     if gang.settings is not None:
-        declared = _make_spec(key, gang.settings, GangSource.ANNOTATION, bad)
+        declared = make_gang_spec(key, gang.settings, GangSource.ANNOTATION, bad)
     deprecated = tuple(DeprecatedKey(*pair) for pair in gang.deprecated)
     return GangMembership(key, GangSource.ANNOTATION, declared, bad, deprecated)
 
 
-def _make_spec(
+def make_gang_spec(
     key: GangKey, settings: GangSettings, source: GangSource, bad: tuple[BadValue, ...]
 ) -> GangSpec:
     return GangSpec(
@@ -197,7 +197,7 @@ def translate_constraint(
     )
 
 
-def _bad_values(bad: Iterable[BadSetting]) -> tuple[BadValue, ...]:
+def translate_bad_values(bad: Iterable[BadSetting]) -> tuple[BadValue, ...]:
     return tuple(BadValue(b.key, b.value, b.in_force, b.problem) for b in bad)
 
 
@@ -253,7 +253,7 @@ class PodGroupTranslator(SeenStatuses):
         return ObservedPodGroup(
             key=key,
             uid=meta.uid,
-            spec=_make_spec(key, settings, GangSource.POD_GROUP, _bad_values(bad)),
+            spec=make_gang_spec(key, settings, GangSource.POD_GROUP, translate_bad_values(bad)),
             generation=meta.generation,
             created=created or 0.0,
             is_terminating=meta.deletion_timestamp is not None,
@@ -336,7 +336,7 @@ def translate_native(wire: WireNativePodGroup, defaults: GangDefaults) -> Observ
     return ObservedPodGroup(
         key=key,
         uid=meta.uid,
-        spec=_make_spec(key, settings, GangSource.NATIVE, ()),
+        spec=make_gang_spec(key, settings, GangSource.NATIVE, ()),
         generation=meta.generation,
         created=meta.creation_timestamp.timestamp() if meta.creation_timestamp else 0.0,
         is_terminating=meta.deletion_timestamp is not None,

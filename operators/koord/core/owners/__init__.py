@@ -1,0 +1,1 @@
+"""Gangs of pods that name none: found from the objects that own them."""

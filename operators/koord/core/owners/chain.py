@@ -1,0 +1,74 @@
+"""The chain of owners above a pod: which of them owns its gang, and why that cannot be said.
+
+Only controllers are followed, and each object must be the one that the reference means, in the
+namespace of the pod: references are written by tenants, and a forged one leads nowhere.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from koord.core.model.pods import OwnerReference, Pod
+from koord.core.owners.model import (
+    MAX_STEPS,
+    POD_KEY,
+    POD_RULE,
+    KindKey,
+    KindRule,
+    OwnerObject,
+    OwnerPart,
+    controller_of,
+    kind_of,
+)
+
+LookUp: TypeAlias = Callable[[str], OwnerObject | None]
+"""Returns an owner by uid, if it was read."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerChain:
+    """The owners above a pod, nearest first."""
+
+    owners: tuple[OwnerObject, ...] = ()
+    missing: OwnerReference | None = None
+    """What should come next, is of a kind with a rule, and was not read."""
+    unknown: OwnerReference | None = None
+    """What comes next, and is of a kind without a rule."""
+
+    @property
+    def claimant(self) -> OwnerObject | None:
+        """The highest owner that claims the gang."""
+        return next((owner for owner in reversed(self.owners) if owner.claim is not None), None)
+
+    @property
+    def top_pod(self) -> str:
+        """The uid of the highest pod among the owners; empty for none."""
+        pods = (owner.uid for owner in reversed(self.owners) if owner.rule.key == POD_KEY)
+        return next(pods, "")
+
+    @property
+    def is_opted_out(self) -> bool:
+        return any(owner.is_opted_out for owner in self.owners)
+
+
+def as_owner(pod: Pod) -> OwnerObject:
+    return OwnerObject(pod.uid, pod.namespace, pod.name, POD_RULE, controller_of(pod.owners))
+
+
+def walk(pod: Pod, rules: Mapping[KindKey, KindRule], look_up: LookUp) -> OwnerChain:
+    """Follow the controllers of a pod."""
+    owners: list[OwnerObject] = []
+    reference = controller_of(pod.owners)
+    while reference is not None and len(owners) < MAX_STEPS:
+        key = kind_of(reference)
+        rule = POD_RULE if key == POD_KEY else rules.get(key)
+        if rule is None:
+            return OwnerChain(tuple(owners), unknown=reference)
+        if rule.part is OwnerPart.ENDS:
+            break
+        owner = look_up(reference.uid)
+        if owner is None or not owner.is_meant_by(reference, pod.namespace):
+            return OwnerChain(tuple(owners), missing=reference)
+        owners.append(owner)
+        reference = owner.controller
+    return OwnerChain(tuple(owners))

@@ -1,0 +1,208 @@
+"""The gang of a pod by its owners: its key, its settings, and the place of the pod in it.
+
+Depends on the objects of the chain alone, so a restarted operator finds the same. The key names the
+owner for people, and tells runs of it apart by a digest of its uid, its incarnation, and what else
+divides its pods: a new run is another gang, and the pods of the old one only drain.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from hashlib import blake2s
+from typing import Final
+
+from koord.core.model.gangs import (
+    ROOT,
+    GangKey,
+    GangSource,
+    GangSpec,
+    MatchPolicy,
+    OnMemberFailure,
+    SubGroup,
+    SubGroupTree,
+)
+from koord.core.model.pods import OwnerReference, Pod
+from koord.core.model.reasons import NoSettings, TooLarge
+from koord.core.model.text import cut
+from koord.core.model.topology_constraint import TopologyConstraint
+from koord.core.owners.chain import OwnerChain
+from koord.core.owners.model import OwnerClaim, OwnerObject, OwnerRole
+from koord.core.owners.reasons import MinAboveSize, OwnerSuspended
+
+MAX_MEMBERS: Final = 10_000
+"""Pods that one gang may need; the planner takes no more."""
+MAX_INNER: Final = 256
+"""Sets of pods of one gang that are told apart; with more of them only roles are."""
+MAX_NAME: Final = 253
+_DIGEST: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class GangId:
+    """What the gangs of one owner differ in."""
+
+    stage: str = ""
+    group: str = ""
+    incarnation: str = ""
+    top_pod: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceInGang:
+    """The gang of a pod, and what the pod is in it."""
+
+    key: GangKey
+    id: GangId
+    sub_group: str
+    index: int
+
+
+def find_place(pod: Pod, chain: OwnerChain, owner: OwnerObject) -> PlaceInGang | None:
+    """Return the place of a pod in the gang of an owner; None if it is no member of any."""
+    claim, rule = owner.claim, owner.rule.pods
+    if claim is not None and claim.problem is not None:
+        return PlaceInGang(make_key(owner, GangId()), GangId(), "", -1)
+    name = rule.role_of(pod)
+    role = None if claim is None else claim.roles.by_name.get(name)
+    if claim is None or role is None:
+        return None
+    incarnation = "/".join(pod.profile.labels.get(key, "") for key in rule.incarnation)
+    gang = GangId(
+        claim.roles.stage_of[name],
+        rule.read(pod, rule.group),
+        incarnation,
+        (chain.top_pod or pod.uid) if rule.is_by_top_pod else "",
+    )
+    at = rule.read_number(pod, rule.index)
+    inner = rule.read_number(pod, rule.inner)
+    return PlaceInGang(
+        make_key(owner, gang),
+        gang,
+        _name_inner(role, inner),
+        -1 if at is None else claim.roles.first_index[name] + (inner or 0) * role.inner + at,
+    )
+
+
+def make_missing_place(namespace: str, owner: OwnerReference) -> PlaceInGang:
+    """Return the place of a pod whose owner was not read."""
+    key = _make_key(namespace, (owner.kind.lower(), owner.name), (owner.uid,))
+    return PlaceInGang(key, GangId(), "", -1)
+
+
+def make_key(owner: OwnerObject, gang: GangId) -> GangKey:
+    """Return the key of a gang: ``team/pytorchjob:gpt#1f3c9a2b``; no other gang has such a name."""
+    names = (owner.rule.key[1].lower(), owner.name, gang.stage, gang.group)
+    parts = (owner.uid, gang.stage, gang.group, gang.incarnation, gang.top_pod)
+    return _make_key(owner.namespace, names, parts)
+
+
+def _make_key(namespace: str, names: Iterable[str], parts: Iterable[str]) -> GangKey:
+    digest = blake2s("\0".join(parts).encode(), digest_size=_DIGEST).hexdigest()
+    name = ":".join(cut(part, MAX_NAME) for part in names if part)
+    # Slashes and commas separate gangs from other things.
+    return f"{namespace}/{name.replace(',', '…').replace('/', '…')}#{digest}"
+
+
+def is_needed(owner: OwnerObject, gang: GangId) -> bool:
+    """Whether the pods of an owner need a gang: one that starts pod by pod is none."""
+    claim = owner.claim
+    if claim is None:
+        return False
+    is_stopped = claim.problem is not None or claim.is_suspended
+    return is_stopped or claim.has_settings or _find_least(claim, gang.stage) > 1
+
+
+def make_spec(owner: OwnerObject, key: GangKey, gang: GangId) -> GangSpec | NoSettings:
+    """Return the settings of a gang, or why it cannot start."""
+    claim = owner.claim
+    if claim is None:
+        raise AssertionError("it claims no gang")
+    if claim.problem is not None:
+        return claim.problem
+    if claim.is_suspended:
+        return OwnerSuspended(owner.title)
+    roles, least = claim.roles.in_stage(gang.stage), _find_least(claim, gang.stage)
+    size = sum(role.size for role in roles)
+    if least > size:
+        return MinAboveSize(owner.title, least, size)
+    if least > MAX_MEMBERS:
+        return TooLarge("gang", owner.title, "pods that start together", least, MAX_MEMBERS)
+    settings = claim.settings
+    tree = settings.sub_groups or _make_tree(roles, least)
+    slots = size if claim.slots is None else claim.slots
+    return replace(
+        settings,
+        key=key,
+        min_member=least,
+        total=max(slots, least),
+        finished=claim.finished,
+        group=(key,),
+        source=GangSource.OWNER,
+        match_policy=_find_policy(claim),
+        on_member_failure=_find_on_failure(claim),
+        sub_groups=tree,
+        topology=settings.topology
+        or (
+            None
+            if tree is None
+            else TopologyConstraint(
+                (),
+            )
+        ),
+    )
+
+
+def _find_least(claim: OwnerClaim, stage: str) -> int:
+    needed = sum(role.least for role in claim.roles.in_stage(stage))
+    if claim.least is None:
+        return needed
+    has_stages = len(set(claim.roles.stage_of.values())) > 1
+    return min(claim.least, needed) if has_stages else claim.least
+
+
+def _find_policy(claim: OwnerClaim) -> MatchPolicy:
+    policy = claim.settings.match_policy
+    if claim.is_elastic and policy is MatchPolicy.ONCE_SATISFIED:
+        return MatchPolicy.WAITING_AND_RUNNING
+    return policy
+
+
+def _find_on_failure(claim: OwnerClaim) -> OnMemberFailure:
+    what = claim.settings.on_member_failure
+    is_default = what is OnMemberFailure.REPLACE
+    return OnMemberFailure.RESTART_GANG if is_default and claim.restarts_whole else what
+
+
+@lru_cache(maxsize=1024)
+def _make_tree(roles: tuple[OwnerRole, ...], least: int) -> SubGroupTree | None:
+    """Return the roles as sub-groups; None where the number of pods says it all."""
+    roles = tuple(role for role in roles if role.size)
+    is_divided = len(roles) > 1 or any(_count_inner(role) for role in roles)
+    # Fewer pods than the roles need together may be of any of them.
+    if not is_divided or least < sum(role.least for role in roles):
+        return None
+    return SubGroupTree(SubGroup(ROOT), tuple(_make_sub_groups(roles)))
+
+
+def _make_sub_groups(roles: Iterable[OwnerRole]) -> Iterator[SubGroup]:
+    for role in roles:
+        inner = _count_inner(role)
+        if not role.name:
+            continue
+        needed = role.least // role.inner if inner else None
+        yield SubGroup(role.name, role.least, min_sub_groups=needed)
+        for at in range(inner):
+            yield SubGroup(_name_inner(role, at), role.inner, parent=role.name)
+
+
+def _count_inner(role: OwnerRole) -> int:
+    """Return how many sets of pods of a role are told apart."""
+    if role.inner < 2 or role.size % role.inner or not role.name:
+        return 0
+    count = role.size // role.inner
+    return count if 1 < count <= MAX_INNER else 0
+
+
+def _name_inner(role: OwnerRole, at: int | None) -> str:
+    count = _count_inner(role)
+    return role.name if at is None or at >= count else f"{role.name}-{at}"

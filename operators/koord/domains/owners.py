@@ -1,0 +1,77 @@
+"""Gangs from owners: read only where the configuration wants it."""
+
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+from typing_extensions import override
+
+from koord.api.keys import operators
+from koord.api.owner_kinds import OwnerKind, choose_owner_kinds
+from koord.core.engine.plugin import Plugin
+from koord.core.owners.model import KindRule, OwnerObject
+from koord.core.owners.plugin import NAME, OPTED_OUT, OwnerGangs, OwnerOptions
+from koord.domains.planning import Planning, PlanOptions
+from koord.kube.kind import AnyKind, Kind, PodReader, TranslatorOptions, of_plugin
+from koord.kube.translate.owners import OwnerTranslator, make_rules
+from koord.kube.wire import WireCustomResource
+
+
+@dataclass(frozen=True)
+class OwnerKinds:
+    """The kinds that are looked for."""
+
+    kinds: tuple[OwnerKind, ...] = ()
+
+    @classmethod
+    def choose(cls, own: tuple[OwnerKind, ...] = ()) -> "OwnerKinds":
+        """Return those that are known, and ``own`` ones."""
+        return cls(choose_owner_kinds(own))
+
+    @cached_property
+    def rules(self) -> tuple[KindRule, ...]:
+        return make_rules(self.kinds)
+
+
+def make_kind(owner: OwnerKind) -> AnyKind:
+    """Return where the objects of a kind are listed, and how they are read."""
+
+    def make_translator(options: TranslatorOptions) -> OwnerTranslator:
+        return OwnerTranslator(owner, options.gang_defaults)
+
+    return Kind[WireCustomResource, OwnerObject, OwnerTranslator](
+        owner.api_version,
+        owner.plural,
+        WireCustomResource,
+        make_translator,
+        of_plugin(OwnerGangs),
+        OwnerGangs.upsert,
+        OwnerGangs.remove,
+        shares_plural=True,
+    )
+
+
+class OwnerPodReader(PodReader):
+    """Reads whether a pod wants no gang of its owners."""
+
+    name = NAME
+
+    @override
+    def read_hints(
+        self, annotations: Mapping[str, str], labels: Mapping[str, str], priority: int
+    ) -> Hashable | None:
+        return OPTED_OUT if annotations.get(operators.OWNER_GROUPING) == "false" else None
+
+
+def _make_plugins(options: PlanOptions) -> Iterable[Plugin]:
+    chosen = options.of(OwnerOptions)
+    if chosen.is_on:
+        yield OwnerGangs(chosen)
+
+
+PLANNING: Final = Planning(
+    make_plugins=_make_plugins,
+    pod_reader=OwnerPodReader(),
+    reads_pods=lambda options: options.of(OwnerOptions).is_on,
+)
