@@ -12,7 +12,7 @@ from tests.builders import make_node, make_pod
 from tests.cluster import FakeCluster
 
 from koord.api.gang import UPSTREAM_DEFAULTS
-from koord.api.owner_kinds import OwnerKind, choose_owner_kinds
+from koord.api.owner_kinds import WorkloadKind, choose_owner_kinds
 from koord.core.gang.quorum import demands
 from koord.core.gang.start import make_start_id
 from koord.core.model.constraints import PodLabels
@@ -28,12 +28,12 @@ LWS = "leaderworkerset.sigs.k8s.io/"
 JOB_INDEX = "batch.kubernetes.io/job-completion-index"
 
 
-def find_kind(api_version: str, kind: str, own: tuple[OwnerKind, ...] = ()) -> OwnerKind:
+def find_kind(api_version: str, kind: str, own: tuple[WorkloadKind, ...] = ()) -> WorkloadKind:
     kinds = choose_owner_kinds(own)
     return next(each for each in kinds if (each.api_version, each.kind) == (api_version, kind))
 
 
-def translate(document: dict[str, Any], own: tuple[OwnerKind, ...] = ()) -> OwnerObject:
+def translate(document: dict[str, Any], own: tuple[WorkloadKind, ...] = ()) -> OwnerObject:
     """Translate an object as its reflector does."""
     meta = {"namespace": "default", "uid": f"uid-{document['metadata']['name']}"}
     whole = {**document, "metadata": meta | document["metadata"]}
@@ -67,7 +67,7 @@ def pod_as_owner(pod: Pod) -> OwnerReference:
 class Jobs(FakeCluster):
     """A cluster whose planner finds gangs from owners."""
 
-    def __init__(self, nodes: int = 16, own: tuple[OwnerKind, ...] = ()) -> None:
+    def __init__(self, nodes: int = 16, own: tuple[WorkloadKind, ...] = ()) -> None:
         self.own = own
         rules = make_rules(choose_owner_kinds(own))
         super().__init__(owners=OwnerOptions(True, rules))

@@ -7,7 +7,7 @@ from tests.builders import make_pod_group
 from tests.owners.frameworks import JOB_INDEX, Jobs, find_kind, indexed, owned, reference, replica
 from tests.owners.test_worked_examples import GPT, MIN, STAGES, job, jobset_pods, pytorch
 
-from koord.api.owner_kinds import OwnerKind
+from koord.api.owner_kinds import WorkloadKind
 from koord.core.gang.reasons import describe_settings
 from koord.core.model.pods import Handling, OwnerReference
 from koord.core.owners.model import KindAccess
@@ -119,7 +119,7 @@ def test_pods_of_an_unknown_kind_go_one_by_one_and_are_counted():
 
 
 def test_a_site_adds_a_kind_by_configuration():
-    kind = OwnerKind.model_validate(
+    kind = WorkloadKind.model_validate(
         {
             "group": "acme.example",
             "version": "v1",
@@ -237,7 +237,7 @@ def test_nothing_is_left_once_all_is_gone():
     jobs.delete_pods(*(pod.name for pod in workers()))
     jobs.remove_owner(GPT)
     owners = jobs.owners
-    left = (owners._found, owners._gang_of, owners._below, owners._chains, owners._observed)
+    left = (owners._derived, owners._gang_of, owners._below, owners._chains, owners._observed)
     assert not any(left)
     assert not owners._by_owner
     assert jobs.state.gangs.keys() == ()

@@ -27,7 +27,7 @@ class ExpressionError(ValueError):
 
 def _takes(*types: str) -> Callable[[F], F]:
     """Declare what a function takes, as the library checks it."""
-    return cast("Callable[[F], F]", signature(*({"types": each.split("|")} for each in types)))
+    return cast("Callable[[F], F]", signature(*({"types": text.split("|")} for text in types)))
 
 
 class _Functions(Functions):  # type: ignore[misc]

@@ -39,11 +39,11 @@ LabelKeys: TypeAlias = Annotated[tuple[str, ...], Field(max_length=8)]
 """Keys of labels, of which the first counts that a pod has."""
 
 
-class _Part(Documented):
+class _KindField(Documented):
     model_config = ConfigDict(alias_generator=to_camel, extra="forbid", frozen=True)
 
 
-class GangExpressions(_Part):
+class GangExpressions(_KindField):
     """How the gangs of an object are read; what is left out says nothing."""
 
     roles: Text
@@ -70,7 +70,7 @@ class GangExpressions(_Part):
     """Whether each role comes after the one before it in the list."""
 
 
-class PodLabels(_Part):
+class OwnedPodLabels(_KindField):
     """Which labels of pods say what they are among those of their owner."""
 
     role: LabelKeys = ()
@@ -90,7 +90,7 @@ class PodLabels(_Part):
     """Whether only pods below the same pod are of one gang, with that pod."""
 
 
-class OwnerKind(_Part):
+class WorkloadKind(_KindField):
     """One kind of objects that own pods."""
 
     group: Annotated[str, Field(max_length=MAX_NAME, pattern=_DNS)]
@@ -108,34 +108,36 @@ class OwnerKind(_Part):
     """Where the pod templates are; `[]` is every entry of a list, `*` every value of a map."""
     gang: GangExpressions | None = None
     """For kinds that claim."""
-    pods: PodLabels = PodLabels()
+    pods: OwnedPodLabels = OwnedPodLabels()
 
     @property
     def api_version(self) -> str:
         return f"{self.group}/{self.version}" if self.group else self.version
 
 
-class _KindFile(_Part):
-    kinds: tuple[OwnerKind, ...]
+class _KindFile(_KindField):
+    kinds: tuple[WorkloadKind, ...]
 
 
 @cache
-def load_owner_kinds() -> tuple[OwnerKind, ...]:
+def load_owner_kinds() -> tuple[WorkloadKind, ...]:
     """Return the kinds that are known, in the order of the files' names."""
     folder = files("koord.api").joinpath("kinds")
-    found = sorted(
+    kind_files = sorted(
         (file for file in folder.iterdir() if file.name.endswith(".toml")),
         key=lambda file: file.name,
     )
-    documents = (tomllib.loads(file.read_text(encoding="utf-8")) for file in found)
-    return tuple(kind for each in documents for kind in _KindFile.model_validate(each).kinds)
+    documents = (tomllib.loads(file.read_text(encoding="utf-8")) for file in kind_files)
+    return tuple(
+        kind for document in documents for kind in _KindFile.model_validate(document).kinds
+    )
 
 
-def choose_owner_kinds(own: tuple[OwnerKind, ...]) -> tuple[OwnerKind, ...]:
+def choose_owner_kinds(own: tuple[WorkloadKind, ...]) -> tuple[WorkloadKind, ...]:
     """Return all kinds, where those of a site take the place of known ones."""
     replaced = {(kind.group, kind.kind) for kind in own}
-    known = (kind for kind in load_owner_kinds() if (kind.group, kind.kind) not in replaced)
-    return (*own, *known)
+    kept = (kind for kind in load_owner_kinds() if (kind.group, kind.kind) not in replaced)
+    return (*own, *kept)
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +248,7 @@ def _read_role(at: int, value: Any, least_of: Mapping[str, Any]) -> Role:
     name, after = value.get("name"), value.get("after") or []
     if not isinstance(name, str) or len(name) > MAX_NAME or not _is_plain(name):
         raise ClaimError(f"{where}.name", f"must be text of up to {MAX_NAME} characters", name)
-    if not isinstance(after, list) or not all(isinstance(each, str) for each in after):
+    if not isinstance(after, list) or not all(isinstance(name, str) for name in after):
         raise ClaimError(f"{where}.after", "must be a list of names of roles", after)
     size = _read_number(f"{where}.size", value.get("size"))
     least = least_of.get(name)

@@ -6,7 +6,7 @@ from typing import Annotated
 from pydantic import Field
 from typing_extensions import override
 
-from koord.api.owner_kinds import OwnerKind
+from koord.api.owner_kinds import WorkloadKind
 from koord.core.owners.plugin import OwnerOptions
 from koord.domains.owners import OwnerKinds
 from koord.domains.section import Section
@@ -20,7 +20,7 @@ class OwnerSettings(Section):
 
     enabled: bool = Field(default=False, strict=True)
     """Whether pods of Jobs, JobSets, PyTorchJobs and the like start as their owners need it."""
-    kinds: Annotated[tuple[OwnerKind, ...], Field(max_length=64)] = ()
+    kinds: Annotated[tuple[WorkloadKind, ...], Field(max_length=64)] = ()
     """Further kinds, or others in place of those that are known, by group and kind."""
 
     @override

@@ -8,7 +8,7 @@ from typing import Final
 from typing_extensions import override
 
 from koord.api.keys import operators
-from koord.api.owner_kinds import OwnerKind, choose_owner_kinds
+from koord.api.owner_kinds import WorkloadKind, choose_owner_kinds
 from koord.core.engine.plugin import Plugin
 from koord.core.owners.model import KindRule, OwnerObject
 from koord.core.owners.plugin import NAME, OPTED_OUT, OwnerGangs, OwnerOptions
@@ -22,10 +22,10 @@ from koord.kube.wire import WireCustomResource
 class OwnerKinds:
     """The kinds that are looked for."""
 
-    kinds: tuple[OwnerKind, ...] = ()
+    kinds: tuple[WorkloadKind, ...] = ()
 
     @classmethod
-    def choose(cls, own: tuple[OwnerKind, ...] = ()) -> "OwnerKinds":
+    def choose(cls, own: tuple[WorkloadKind, ...] = ()) -> "OwnerKinds":
         """Return those that are known, and ``own`` ones."""
         return cls(choose_owner_kinds(own))
 
@@ -34,7 +34,7 @@ class OwnerKinds:
         return make_rules(self.kinds)
 
 
-def make_kind(owner: OwnerKind) -> AnyKind:
+def make_kind(owner: WorkloadKind) -> AnyKind:
     """Return where the objects of a kind are listed, and how they are read."""
 
     def make_translator(options: TranslatorOptions) -> OwnerTranslator:

@@ -45,7 +45,7 @@ class GangView(Protocol):
     def remove_pod(self, uid: str) -> None:
         """Count a member no longer."""
 
-    def declare(self, key: GangKey, found: GangSpec | NoSettings) -> None:
+    def declare(self, key: GangKey, derived: GangSpec | NoSettings) -> None:
         """Give a gang the settings that were found for it, or say why there are none."""
 
     def withdraw(self, key: GangKey) -> None:

@@ -42,13 +42,13 @@ class Gang:
     """One gang: its members, its PodGroup if there is one, and values derived from them."""
 
     __slots__ = (
-        "_declarers", "_queued", "found", "listing", "members", "pod_group", "spec", "tally",
+        "_declarers", "_queued", "derived", "listing", "members", "pod_group", "spec", "tally",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.members: dict[str, Pod] = {}
         self.pod_group: ObservedPodGroup | None = None
-        self.found: GangSpec | NoSettings | None = None
+        self.derived: GangSpec | NoSettings | None = None
         """The settings that were found for it, or why there are none."""
         self.tally = Tally()
         self.spec: GangSpec | None = None
@@ -60,7 +60,7 @@ class Gang:
 
     @property
     def is_empty(self) -> bool:
-        return not self.members and self.pod_group is None and self.found is None
+        return not self.members and self.pod_group is None and self.derived is None
 
     @property
     def is_native(self) -> bool:
@@ -116,8 +116,8 @@ class Gang:
     def _find_spec(self) -> GangSpec | None:
         if self.pod_group is not None:
             return self.pod_group.spec
-        if self.found is not None:
-            return self.found if isinstance(self.found, GangSpec) else None
+        if self.derived is not None:
+            return self.derived if isinstance(self.derived, GangSpec) else None
         return self._first_declared()
 
     def _first_declared(self) -> GangSpec | None:
@@ -223,18 +223,18 @@ class GangCache:
                 self._dirty.add(key)
                 self._forget_answers(key)
 
-    def declare(self, key: GangKey, found: GangSpec | NoSettings) -> None:
+    def declare(self, key: GangKey, derived: GangSpec | NoSettings) -> None:
         """Give a gang the settings that were found for it, or say why there are none."""
         gang = self._open(key)
-        if gang.found != found:
-            gang.found = found
+        if gang.derived != derived:
+            gang.derived = derived
             self._update(key, gang)
 
     def withdraw(self, key: GangKey) -> None:
         """Take back what was found for a gang; unknown ones are no error."""
         gang = self._gangs.get(key)
-        if gang is not None and gang.found is not None:
-            gang.found = None
+        if gang is not None and gang.derived is not None:
+            gang.derived = None
             self._update(key, gang)
 
     def _open(self, key: GangKey) -> Gang:

@@ -11,8 +11,8 @@ from koord.core.model.gangs import GangKey, GangSpec
 def explain_no_settings(cache: GangCache, gang: GangKey) -> NotReady:
     """Return why a gang has no settings: no PodGroup, or no member with a valid minimum."""
     unset = cache.gang(gang)
-    if unset.found is not None and not isinstance(unset.found, GangSpec):
-        return unset.found
+    if unset.derived is not None and not isinstance(unset.derived, GangSpec):
+        return unset.derived
     if unset.is_native and cache.unread_versions:
         return PodGroupsNotServed(gang, cache.unread_versions)
     if unset.tally.label_claims or not unset.members:

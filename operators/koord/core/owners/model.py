@@ -157,8 +157,8 @@ class PodRule:
 
     def role_of(self, pod: Pod) -> str:
         value = self.read(pod, self.role)
-        known = dict(self.role_names).get(value)
-        return known if known is not None else value if self.other_role is None else self.other_role
+        role = dict(self.role_names).get(value)
+        return role if role is not None else value if self.other_role is None else self.other_role
 
     def read(self, pod: Pod, keys: tuple[str, ...]) -> str:
         labels = pod.profile.labels

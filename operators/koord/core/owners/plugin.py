@@ -1,8 +1,8 @@
-"""The owners that were read, and the gangs that are found from them.
+"""The owners that were read, and the gangs that are derived from them.
 
 Pods come completed: with the gang that their owners say, where they name none themselves. Owners
-change later than their pods, and are read by other watches, so whoever may be concerned by a change
-is found by the uids of the chain. Changes of numbers alone, the most frequent ones, reach the gang
+change later than their pods, and are read by other watches, so whoever a change may concern is found
+by the uids of the chain. Changes of numbers alone, the most frequent ones, reach the gang
 and no pod.
 
 Pods that nobody placed through us make no gang. They are members of one that has pods of ours: the
@@ -48,15 +48,15 @@ _NO_PODS: Final = frozenset({Handling.RESERVE, Handling.STAND_IN})
 
 @dataclass(frozen=True, slots=True)
 class OwnerOptions:
-    """Whether gangs are found from owners, and by which rules."""
+    """Whether gangs are derived from owners, and by which rules."""
 
     is_on: bool = False
     rules: tuple[KindRule, ...] = ()
 
 
 @dataclass(slots=True)
-class _FoundGang:
-    """One gang that was found: its owner, and the pods that are its members if any is ours.
+class DerivedGang:
+    """One gang that was derived: its owner, and the pods that are its members if any is ours.
 
     ``owner`` is None while what the pods name was not read.
     """
@@ -75,7 +75,7 @@ class _FoundGang:
 
 
 class OwnerGangs(Plugin):
-    """Owners by uid, and the gangs that are found from them."""
+    """Owners by uid, and the gangs that are derived from them."""
 
     name = NAME
 
@@ -84,11 +84,11 @@ class OwnerGangs(Plugin):
         self.owners: dict[str, OwnerObject] = {}
         self.access: dict[KindKey, KindAccess] = {}
         """Kinds that cannot be read now; the others can."""
-        self._found: dict[GangKey, _FoundGang] = {}
+        self._derived: dict[GangKey, DerivedGang] = {}
         self._gang_of: dict[str, GangKey] = {}
-        """Pod uid -> the gang that was found for it."""
+        """Pod uid -> the gang that was derived for it."""
         self._by_owner: dict[str, set[GangKey]] = {}
-        """Owner uid -> the gangs that were found from it."""
+        """Owner uid -> the gangs that were derived from it."""
         self._chains: dict[str, tuple[str, ...]] = {}
         """Pod uid -> the uids of the owners that its gang depends on, read or not."""
         self._below: dict[tuple[str, str], set[str]] = {}
@@ -112,8 +112,8 @@ class OwnerGangs(Plugin):
         if before is None or _layout_of(before) != _layout_of(owner):
             self._look_again(owner.namespace, owner.uid)
         for key in sorted(self._by_owner.get(owner.uid, ())):
-            self._found[key].owner = owner
-            self._declare(self._found[key])
+            self._derived[key].owner = owner
+            self._declare(self._derived[key])
 
     def remove(self, owner: OwnerObject) -> None:
         if self.owners.pop(owner.uid, None) is not None:
@@ -124,9 +124,9 @@ class OwnerGangs(Plugin):
         if self.access.get(key, KindAccess.READ) is access:
             return
         self.access[key] = access
-        for found in self._found.values():
-            if found.missing is not None and kind_of(found.missing) == key:
-                self._declare(found)
+        for derived in self._derived.values():
+            if derived.missing is not None and kind_of(derived.missing) == key:
+                self._declare(derived)
 
     def _look_again(self, namespace: str, owner: str) -> None:
         """Find the gangs of the pods below an owner again; apply those that have changed."""
@@ -174,13 +174,13 @@ class OwnerGangs(Plugin):
         return walk(pod, self.rules, self._look_up)
 
     def find_gangs(self, owner: str) -> tuple[GangKey, ...]:
-        """Return the gangs that were found from an owner (uid), sorted."""
+        """Return the gangs that were derived from an owner (uid), sorted."""
         return tuple(sorted(self._by_owner.get(owner, ())))
 
     def owner_of(self, gang: GangKey) -> OwnerObject | None:
-        """Return the owner that a gang was found from; None for another gang."""
-        found = self._found.get(gang)
-        return None if found is None else found.owner
+        """Return the owner that a gang was derived from; None for another gang."""
+        derived = self._derived.get(gang)
+        return None if derived is None else derived.owner
 
     def _look_up(self, uid: str) -> OwnerObject | None:
         owner = self.owners.get(uid)
@@ -235,67 +235,67 @@ class OwnerGangs(Plugin):
     def _join(self, pod: Pod, place: PlaceInGang, chain: OwnerChain) -> Pod:
         if self._gang_of.get(pod.uid) != place.key:
             self._leave(pod.uid)
-        found = self._found.get(place.key) or self._open(place, chain)
-        before, had_ours = found.pods.get(pod.uid), found.ours > 0
-        found.pods[pod.uid] = pod
-        found.ours += _is_ours(pod) - (before is not None and _is_ours(before))
+        derived = self._derived.get(place.key) or self._open(place, chain)
+        before, had_ours = derived.pods.get(pod.uid), derived.ours > 0
+        derived.pods[pod.uid] = pod
+        derived.ours += _is_ours(pod) - (before is not None and _is_ours(before))
         self._gang_of[pod.uid] = place.key
-        if had_ours != (found.ours > 0):
-            self._settle(found, pod.uid)
-        return _put(pod, place, found.membership) if found.ours else pod
+        if had_ours != (derived.ours > 0):
+            self._settle(derived, pod.uid)
+        return _put(pod, place, derived.membership) if derived.ours else pod
 
-    def _open(self, place: PlaceInGang, chain: OwnerChain) -> _FoundGang:
+    def _open(self, place: PlaceInGang, chain: OwnerChain) -> DerivedGang:
         owner = None if chain.missing is not None else chain.claimant
         membership = GangMembership(
             place.key, GangSource.OWNER, found_by="" if owner is None else describe(owner)
         )
-        found = self._found[place.key] = _FoundGang(membership, owner, place.id, chain.missing)
+        derived = self._derived[place.key] = DerivedGang(membership, owner, place.id, chain.missing)
         if owner is not None:
             self._by_owner.setdefault(owner.uid, set()).add(place.key)
-        return found
+        return derived
 
     def _leave(self, uid: str) -> None:
         key = self._gang_of.pop(uid, None)
         if key is None:
             return
-        found = self._found[key]
-        pod = found.pods.pop(uid)
-        found.ours -= _is_ours(pod)
-        if not found.pods:
-            self._close(found)
-        elif not found.ours and _is_ours(pod):
-            self._settle(found, uid)
+        derived = self._derived[key]
+        pod = derived.pods.pop(uid)
+        derived.ours -= _is_ours(pod)
+        if not derived.pods:
+            self._close(derived)
+        elif not derived.ours and _is_ours(pod):
+            self._settle(derived, uid)
 
-    def _close(self, found: _FoundGang) -> None:
-        del self._found[found.key]
-        if found.owner is not None:
-            gangs = self._by_owner[found.owner.uid]
-            gangs.discard(found.key)
+    def _close(self, derived: DerivedGang) -> None:
+        del self._derived[derived.key]
+        if derived.owner is not None:
+            gangs = self._by_owner[derived.owner.uid]
+            gangs.discard(derived.key)
             if not gangs:
-                del self._by_owner[found.owner.uid]
-        self.view.gangs.withdraw(found.key)
+                del self._by_owner[derived.owner.uid]
+        self.view.gangs.withdraw(derived.key)
 
-    def _settle(self, found: _FoundGang, uid: str) -> None:
+    def _settle(self, derived: DerivedGang, uid: str) -> None:
         """Make pods members of a gang that has its first pod of ours, or none any more."""
-        if found.ours:
-            self._declare(found)
-        for other, pod in sorted(found.pods.items()):
+        if derived.ours:
+            self._declare(derived)
+        for other, pod in sorted(derived.pods.items()):
             if other != uid and not _is_ours(pod):
                 self.view.upsert_pod(pod)
-        if not found.ours:
-            self.view.gangs.withdraw(found.key)
+        if not derived.ours:
+            self.view.gangs.withdraw(derived.key)
 
-    def _declare(self, found: _FoundGang) -> None:
-        if found.ours:
-            self.view.gangs.declare(found.key, self._make_spec(found))
+    def _declare(self, derived: DerivedGang) -> None:
+        if derived.ours:
+            self.view.gangs.declare(derived.key, self._make_spec(derived))
 
-    def _make_spec(self, found: _FoundGang) -> GangSpec | NoSettings:
-        if found.owner is not None:
-            return make_spec(found.owner, found.key, found.id)
-        if found.missing is None:
+    def _make_spec(self, derived: DerivedGang) -> GangSpec | NoSettings:
+        if derived.owner is not None:
+            return make_spec(derived.owner, derived.key, derived.id)
+        if derived.missing is None:
             raise AssertionError("a gang has an owner, or lacks one")
-        key = kind_of(found.missing)
-        owner = f"{found.missing.kind.lower()}/{found.missing.name}"
+        key = kind_of(derived.missing)
+        owner = f"{derived.missing.kind.lower()}/{derived.missing.name}"
         access = self.access.get(key, KindAccess.READ)
         if access is KindAccess.READ:
             return OwnerNotFound(owner)
@@ -303,7 +303,7 @@ class OwnerGangs(Plugin):
 
 
 def describe(owner: OwnerObject) -> str:
-    """Say from what a gang was found, and by which rule."""
+    """Say from what a gang was derived, and by which rule."""
     return f"the gang is that of {owner.title}, by the rule for {owner.rule.title}"
 
 

@@ -19,7 +19,7 @@ from koord.api.gang import (
 )
 from koord.api.keys import gang as keys
 from koord.api.keys import operators
-from koord.api.owner_kinds import ClaimError, ClaimReader, GangClaim, OwnerKind
+from koord.api.owner_kinds import ClaimError, ClaimReader, GangClaim, WorkloadKind
 from koord.core.model.gangs import GangSource
 from koord.core.model.pods import OwnerReference
 from koord.core.owners.model import (
@@ -43,7 +43,7 @@ _SETTINGS: Final = frozenset(GANG_ANNOTATIONS) - {keys.MIN_AVAILABLE}
 _any: Final = msgspec.json.Decoder(Any)
 
 
-def make_rule(kind: OwnerKind) -> KindRule:
+def make_rule(kind: WorkloadKind) -> KindRule:
     """Return what the planner has to know of a kind."""
     labels = kind.pods
     return KindRule(
@@ -62,7 +62,7 @@ def make_rule(kind: OwnerKind) -> KindRule:
     )
 
 
-def make_rules(kinds: Iterable[OwnerKind]) -> tuple[KindRule, ...]:
+def make_rules(kinds: Iterable[WorkloadKind]) -> tuple[KindRule, ...]:
     """Return the rules of kinds; the first of one name holds, whatever its version."""
     rules: dict[tuple[str, str], KindRule] = {}
     for kind in kinds:
@@ -73,7 +73,7 @@ def make_rules(kinds: Iterable[OwnerKind]) -> tuple[KindRule, ...]:
 class OwnerTranslator:
     """Translates the objects of one kind."""
 
-    def __init__(self, kind: OwnerKind, defaults: GangDefaults) -> None:
+    def __init__(self, kind: WorkloadKind, defaults: GangDefaults) -> None:
         self._rule = make_rule(kind)
         self._defaults = defaults
         self._reader = None if kind.gang is None else ClaimReader(kind.gang)
