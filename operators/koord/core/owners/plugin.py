@@ -1,8 +1,8 @@
 """The owners that were read, and the gangs that are derived from them.
 
 Pods come completed: with the gang that their owners say, where they name none themselves. Owners
-change later than their pods, and are read by other watches, so whoever a change may concern is found
-by the uids of the chain. Changes of numbers alone, the most frequent ones, reach the gang
+change later than their pods, and are read by other watches, so the pods that a change may concern
+are found by the uids of the chain. Changes of numbers alone, the most frequent ones, reach the gang
 and no pod.
 
 Pods that nobody placed through us make no gang. They are members of one that has pods of ours: the
