@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
-from tests.builders import make_node
+from tests.builders import make_node, make_pod
 from tests.cluster import FakeCluster, make_cluster
 
+from koord.answers.reason_context import ContextFinder
 from koord.controllers.scale_up import AGAIN_SECONDS, MOST_WRITES, ScaleUpSignals
+from koord.core.autoscaler.nodes import YOUNG_SECONDS
 from koord.core.autoscaler.options import AutoscalerOptions, Signal
 from koord.core.model.pods import Nominated, Pod
 from koord.domains.registry import make_pod_translator
@@ -18,9 +20,12 @@ from koord.kube.translate.pod_conditions import SCALE_UP
 from koord.kube.wire import WirePod
 
 if TYPE_CHECKING:
+    from koord.core.model.nodes import Node
+    from koord.core.model.plan import Unit
     from koord.core.model.reasons import Reason
 
 DELAY = 30.0
+TYPE = "node.kubernetes.io/instance-type"
 
 
 @dataclass
@@ -33,6 +38,7 @@ class Play:
     texts: dict[str, str] = field(default_factory=dict)
     preempting: dict[str, Reason] = field(default_factory=dict)
     writes: list[tuple[str, str]] = field(default_factory=list)
+    noted: list[set[str]] = field(default_factory=list)
     now: float = 1000.0
 
     def __post_init__(self) -> None:
@@ -47,6 +53,7 @@ class Play:
             writer=self,
             marked=self.marked,
             preempting=self.preempting.get,
+            note=lambda gangs, _: self.noted.append(gangs),
             is_synced=lambda: True,
             clock=lambda: self.now,
         )
@@ -64,6 +71,7 @@ class Play:
     async def after(self, seconds: float = 0.0) -> list[str]:
         """Return who is marked after so long."""
         self.now += seconds
+        self.cluster.state.advance(self.now)
         self.cluster.step()
         await self.signals.look()
         return sorted(pod.name for pod in self.marked.values())
@@ -146,6 +154,42 @@ async def test_a_thousand_gangs_are_no_more_marks_than_allowed_and_few_writes_at
     await play.signals.look()
     assert len(play.marked) == 100
     assert len({pod.gang.key for pod in play.marked.values() if pod.gang}) == 50
+
+
+def starting(name: str, at: float) -> Node:
+    """A node as it comes: neither ready nor with the GPUs that its device plugin adds."""
+    node = make_node(name).label(TYPE, "h100").taint("node.kubernetes.io/not-ready")
+    return replace(node.build(), created=at)
+
+
+async def test_nodes_that_are_starting_are_waited_for_and_no_others_asked_for() -> None:
+    cluster = make_cluster().nodes(make_node("n0").gpu(8).label(TYPE, "h100"))
+    play = Play(cluster.gang("train", 3), AutoscalerOptions(Signal.MARK, 0.0))
+    assert await play.after() == MEMBERS
+    cluster.nodes(starting("new0", play.now))
+    assert await play.after(1) == MEMBERS, "one is not enough"
+    cluster.nodes(starting("new1", play.now))
+    assert await play.after(1) == []
+    assert play.noted[-1] == {"default/train"}
+    reason = ContextFinder(cluster.state).add(*blocked(cluster))
+    assert reason.text().startswith("2 new nodes are starting (new0, new1). Room for 1 of 3 pods.")
+    assert reason.advice() == ("Wait until new0, new1 are ready.",)
+    assert await play.after(YOUNG_SECONDS) == MEMBERS, "they do not get ready"
+    assert ContextFinder(cluster.state).add(*blocked(cluster)).context is None
+
+
+async def test_a_node_without_its_gpus_is_no_new_node_for_pods_that_need_none() -> None:
+    cluster = make_cluster().nodes(make_node("n0").gpu(8).label(TYPE, "h100").cpu(100))
+    cluster.pods(make_pod("filler").requests(cpu=63_000).running("new"))
+    cluster.pods(make_pod("other").requests(cpu=2_000), make_pod("gpus").gpu(9))
+    play = Play(cluster, AutoscalerOptions(Signal.MARK, 0.0))
+    cluster.nodes(replace(starting("new", play.now), taints=()))
+    assert await play.after() == ["other"]
+
+
+def blocked(cluster: FakeCluster) -> tuple[Unit, Reason]:
+    (found,) = cluster.queue.blocked.values()
+    return found.unit, found.reason
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,8 @@ from typing import Final
 
 from koord.answers.devices import find_holdings
 from koord.answers.quota_users import find_users, largest_first
+from koord.core.autoscaler.plugin import find_elastic
+from koord.core.autoscaler.reasons import NodesComing
 from koord.core.engine.queue import Blocked
 from koord.core.engine.reasons import InsufficientNodes
 from koord.core.engine.state import ClusterState
@@ -61,6 +63,9 @@ class ContextFinder:
         """Return the reason of a unit with its context, or as it is if it has none."""
         if not isinstance(reason, InsufficientNodes | QuotaExceeded):
             return reason
+        coming = self._find_coming(unit, reason)
+        if coming:
+            return replace(reason, context=NodesComing(coming))
         ledger = self._look() if self._state.quotas.is_in_use else None
         remembered = self._remembered.get(unit.key)
         if remembered is not None and remembered[0] == reason:
@@ -74,6 +79,14 @@ class ContextFinder:
             self._remembered.clear()
         self._remembered[unit.key] = reason, completed
         return completed
+
+    def _find_coming(self, unit: Unit, reason: Reason) -> tuple[str, ...]:
+        """Return the nodes that are starting, for the pod that lacks one."""
+        elastic = find_elastic(self._state.plugins)
+        if elastic is None or not isinstance(reason, InsufficientNodes):
+            return ()
+        first = next((pod for pod in unit.pods if pod.key == reason.first), None)
+        return () if first is None else elastic.find_coming(first.shape)
 
     def _find_pods_there(self, reason: Reason) -> list[Pod]:
         """Return the pods on the nodes that a reason names: if one leaves, it may hang soon."""

@@ -14,8 +14,10 @@ from typing import Final, NoReturn, Protocol
 
 from koord.core.autoscaler.demand import DemandFinder, NodeDemand
 from koord.core.autoscaler.options import AutoscalerOptions, Signal
+from koord.core.autoscaler.plugin import StartingNode, find_elastic
 from koord.core.engine.queue import Blocked, Queue
 from koord.core.engine.state import ClusterState
+from koord.core.model.gangs import GangKey
 from koord.core.model.plan import UnitKey
 from koord.core.model.pods import Pod
 from koord.core.model.reasons import Reason
@@ -51,12 +53,16 @@ class ScaleUpSignals:
     writer: MarkWriter
     marked: Mapping[str, Pod]
     preempting: Callable[[UnitKey], Reason | None]
+    note: Callable[[set[GangKey], set[str]], None]
+    """Has it reported again why these gangs and pods wait."""
     is_synced: Callable[[], bool]
     clock: Callable[[], float]
     _since: dict[UnitKey, float] = field(default_factory=dict)
     """Unit -> since when it has lacked nodes."""
     _taken_off: dict[str, float] = field(default_factory=dict)
     """Uid -> when its mark was taken off."""
+    _awaited: set[str] = field(default_factory=set)
+    """The nodes that were starting at the last look."""
     _isolated: Isolation = field(default_factory=lambda: Isolation("scale-up"))
 
     async def run(self) -> NoReturn:
@@ -68,6 +74,18 @@ class ScaleUpSignals:
                 with self._isolated.of("look", began):
                     await self.look()
             pause = max(LOOK_SECONDS, PAUSES_PER_LOOK * (self.clock() - began))
+
+    def _find_starting(self) -> list[StartingNode]:
+        """Return the nodes that are starting; if these are others than before, it is told."""
+        elastic = find_elastic(self.state.plugins)
+        starting = [] if elastic is None else elastic.find_starting()
+        names = {coming.node.name for coming in starting}
+        if names != self._awaited:
+            self._awaited = names
+            pods = [pod for blocked in self.queue.blocked.values() for pod in blocked.pods]
+            gangs = {pod.gang.key for pod in pods if pod.gang is not None}
+            self.note(gangs, {pod.uid for pod in pods if pod.gang is None})
+        return starting
 
     @property
     def _is_on(self) -> bool:
@@ -130,7 +148,8 @@ class ScaleUpSignals:
         units = [unit for unit in self.queue.pending() if unit.key in blocked]
         self.state.refresh()
         with closing(self.state.open_cycle(self.queue.by_time)) as cycle:
-            return DemandFinder(cycle, self.options).find(
+            starting = self._find_starting()
+            return DemandFinder(cycle, self.options, starting).find(
                 blocked[unit.key] for unit in units if self._is_settled(blocked[unit.key])
             )
 

@@ -23,6 +23,7 @@ def start(parts: "Parts") -> None:
         writer=ScaleUpMarks(parts.client),
         marked=parts.reader.translator(PODS).marked,
         preempting=placement.preempting,
+        note=placement.reporter.note,
         is_synced=placement.is_synced,
         clock=placement.clock,
     )

@@ -3,8 +3,9 @@
 Nodes that are bought for a gang that does not start are bought for nothing. So a unit is told only
 if room on nodes is all that it lacks: its quota admits it beside those that are told before it, and
 a node like one of those that there are could hold each of its required members. It is told with all
-of these or not at all; its surplus follows those of all others. Reads a cycle and
-takes back what it changes there; knows no API and no clock.
+of these or not at all; its surplus follows those of all others. Nodes that have come and are not
+ready are waited for: who fits there is not told of, or more nodes would be bought. Reads a cycle
+and takes back what it changes there; knows no API and no clock.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,6 +16,7 @@ import numpy as np
 
 from koord.core.autoscaler.nodes import tolerates_new
 from koord.core.autoscaler.options import AutoscalerOptions
+from koord.core.autoscaler.plugin import StartingNode
 from koord.core.engine.cycle import Cycle
 from koord.core.engine.queue import Blocked
 from koord.core.engine.reasons import InsufficientNodes
@@ -40,8 +42,14 @@ class NodeDemand:
 class DemandFinder:
     """Finds demands in one cycle."""
 
-    def __init__(self, cycle: Cycle, options: AutoscalerOptions) -> None:
+    def __init__(
+        self,
+        cycle: Cycle,
+        options: AutoscalerOptions,
+        starting: Iterable[StartingNode] = (),
+    ) -> None:
         self._cycle, self._options = cycle, options
+        self._starting = list(starting)
         self._could: dict[PodShape, bool] = {}
         self._trees: set[str] = set()
         """Quotas whose nodes are too few, for a unit that is told."""
@@ -81,8 +89,24 @@ class DemandFinder:
             if not all(map(self.could_hold, _required_of(unit))):
                 continue
             admitted = self._charge(unit, blocked_unit.reason)
-            if admitted is not None:
+            if admitted is not None and not self._is_served(admitted, blocked_unit.reason):
                 yield admitted
+
+    def _is_served(self, unit: Unit, reason: Reason) -> bool:
+        """Whether enough nodes are starting for all that a unit lacks; takes them for it then."""
+        if not isinstance(reason, InsufficientNodes) or not self._starting:
+            return False
+        pods = _required_of(unit) or list(unit.pods)
+        # Those that fit now are not known by name: the largest are taken for those that do not.
+        pods.sort(key=lambda pod: sorted(n for _, n in pod.shape.requests), reverse=True)
+        left = list(self._starting)
+        for pod in pods[: max(reason.want - reason.fit, 1)]:
+            at = next((i for i, s in enumerate(left) if s.is_awaited_by(pod.shape)), None)
+            if at is None:
+                return False
+            left[at] = left[at].without(pod.shape)
+        self._starting = left
+        return True
 
     def _lacks_nodes(self, unit: Unit, reason: Reason) -> bool:
         match reason:

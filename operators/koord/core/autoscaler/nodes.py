@@ -73,14 +73,19 @@ def may_end(node: Node) -> bool:
 
 def is_starting(node: Node, now: float) -> bool:
     """Whether a node has come and cannot be used yet, as it says itself."""
-    if node.is_terminating or find_end(node) or not is_young(node, now):
+    if not may_start(node, now):
         return False
     waits = _KARPENTER_POOL in node.labels and node.labels.get(_KARPENTER_READY) != "true"
     return waits or any(map(_is_of_start, node.taints))
 
 
+def may_start(node: Node, now: float) -> bool:
+    """Whether a node is as new as nodes that cannot be used yet, and is to stay."""
+    return is_young(node, now) and not node.is_terminating and not find_end(node)
+
+
 def is_young(node: Node, now: float) -> bool:
-    return node.created > 0.0 and now - node.created < YOUNG_SECONDS
+    return -YOUNG_SECONDS < now - node.created < YOUNG_SECONDS
 
 
 def type_of(node: Node) -> str:
@@ -88,14 +93,14 @@ def type_of(node: Node) -> str:
     return node.labels.get(_INSTANCE_TYPE, "")
 
 
-def could_hold(node: Node, shape: PodShape, *, but: Iterable[str] = ()) -> bool:
+def could_hold(node: Node, shape: PodShape) -> bool:
     """Whether an empty node like this one, ready and new, takes a pod of a shape.
 
-    Rules about other pods are not looked at, nor amounts of the resources ``but``.
+    Rules about other pods are not looked at.
     """
-    have, skipped = node.allocatable, frozenset(but)
+    have = node.allocatable
     return (
-        all(have.get(name, 0) >= n for name, n in shape.requests if name not in skipped)
+        all(have.get(name, 0) >= n for name, n in shape.requests)
         and all(node.labels.get(key) == value for key, value in shape.node_selector)
         and (shape.terms is None or any(_matches(node, term) for term in shape.terms))
         and tolerates_new(shape, node.taints)
