@@ -1,4 +1,4 @@
-"""Cases that record a defect of Koordinator for reference, and what is intended instead.
+"""Cases that record a defect of Koordinator or break a law, and what is intended instead.
 
 Their notes say so, and ``docs/compatibility.md`` lists the differences.
 """
@@ -29,6 +29,10 @@ INTENDED: Final[Mapping[str, Mapping[str, Any]]] = {
     "topo-065": {
         "placement": {"w-1": "node-1", "w-2": "node-8", "w-10": "node-2"},
         "domain": {"layer": "SpineLayer", "name": "s1"},
+    },
+    # Nobody starts before its time at the cost of a later promise.
+    "queue-061": {
+        "start": {f"u{at}": minute for at, minute in enumerate((1, 11, 15, 11, 40, 55, 19, 39, 30))}
     },
 }
 """Id of the case -> what is expected."""

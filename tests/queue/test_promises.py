@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -111,6 +113,23 @@ def test_a_promise_moves_later_for_a_cause(
     now: PromiseBasis, usable: set[str], cause: MoveCause, by: str
 ) -> None:
     assert explain_move(PROMISE, now, usable) == PromiseMove(1000, now.start, cause, by)
+
+
+@pytest.mark.parametrize(
+    ("about", "cause"),
+    [({"is_guaranteed": True}, MoveCause.GUARANTEE), ({}, MoveCause.LOAD)],
+)
+def test_who_has_passed_another_one_ahead_moves_promises_as_well(
+    about: dict[str, Any], cause: MoveCause
+) -> None:
+    first, second = other("x", queue="a"), other("y", queue="b", **about)
+    before = after(start=1000, ahead=first | second)
+    assert explain_move(before, after(ahead=second | first), USABLE) == PromiseMove(
+        1000, 2000, cause, "y"
+    )
+    assert explain_move(before, after(ahead=first | second), USABLE) == PromiseMove(
+        1000, 2000, MoveCause.OTHER
+    )
 
 
 def test_an_outrun_estimate_is_no_late_end() -> None:

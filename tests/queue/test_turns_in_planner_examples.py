@@ -248,3 +248,10 @@ def test_no_status_makes_a_head_older_than_its_unit() -> None:
     play.cluster.pod_groups(replace(head.group().build(), queued=memory))
     play.cluster.pods(*head.pods(), *Job("S", "1x8", 200, 3, limit=0).pods())
     assert play.cluster.step(float(NOW)) == ["S-0"]
+
+
+def test_nobody_starts_early_at_the_cost_of_a_later_promise() -> None:
+    """H is promised B and C at 20, M is promised A at 18; A and C are free at 15."""
+    play = play_on("abc", **CONSERVATIVE).running("RA", "1x8", "a", 15, 18)
+    play.running("RB", "1x8", "b", 20).running("RC", "1x8", "c", 15, 20)
+    assert play.play(Job("H", "2x8", 20, 0), Job("M", "1x8", 25, 1)) == "H 20, M 15"

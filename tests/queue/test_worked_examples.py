@@ -581,3 +581,13 @@ def test_who_comes_first_does_not_change_with_each_round() -> None:
     simulation.play(example.units, dict.fromkeys(range(2, 10), note))
     assert promised == [*[(20, 30)] * 2, *[(30, 20)] * 6]
     assert (simulation.starts["H1"], simulation.starts["H2"]) == (30, 20)
+
+
+def test_nobody_starts_early_at_the_cost_of_a_later_promise() -> None:
+    """H is promised B and C at 20, M is promised A at 18; A and C are free at 15."""
+    example = Example(
+        "ABC",
+        [unit("H", "2x8", 20, 0), unit("M", "1x8", 25, 1)],
+        running=[("RA", {"A": 8}, 15, 18), ("RB", {"B": 8}, 20, 20), ("RC", {"C": 8}, 15, 20)],
+    )
+    check(example, CONSERVATIVE, "H 20, M 15")

@@ -336,7 +336,7 @@ class QueueLooks:
         """Keep what a promise was made on until it changes; explain why it moved later."""
         passed = self._passed.setdefault(key, {})
         passed |= basis.ahead
-        seen = replace(basis, ahead=dict(passed))
+        seen = replace(basis, ahead={**basis.ahead, **passed})
         move = None if before is None else explain_move(before, seen, usable)
         if move is not None:
             self.broken[move.cause] += 1

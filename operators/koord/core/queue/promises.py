@@ -113,7 +113,7 @@ class PromiseBasis:
     ends: Mapping[str, tuple[float, Knowledge]] = field(default_factory=dict)
     """What it waits for -> when that ends, and how that is known."""
     ahead: Mapping[str, Competitor] = field(default_factory=dict)
-    """Unit -> who it is: those with earlier turns that compete with it."""
+    """Unit -> who it is: those with earlier turns that compete with it, in their order."""
     quota_edits: object = None
     is_hold_expired: bool = False
     lost_place: tuple[MoveCause, str] | None = None
@@ -164,6 +164,7 @@ def _find_late(before: PromiseBasis, after: PromiseBasis) -> tuple[MoveCause, st
 def _find_turn(before: PromiseBasis, after: PromiseBasis) -> tuple[MoveCause, str] | None:
     """Return whose turn came before: the most telling of them, or what changed the turns."""
     new = [after.ahead[key] for key in sorted(after.ahead.keys() - before.ahead.keys())]
+    new = new or _find_passing(before, after)
     repair = next((other for other in new if other.is_repair), None)
     if repair is not None:
         return MoveCause.REPAIR, repair.name
@@ -172,8 +173,19 @@ def _find_turn(before: PromiseBasis, after: PromiseBasis) -> tuple[MoveCause, st
     return _classify(new, after) if new else None
 
 
+def _find_passing(before: PromiseBasis, after: PromiseBasis) -> list[Competitor]:
+    """Return those who have passed others: what these had promised is behind that by now."""
+    place = {key: at for at, key in enumerate(before.ahead)}
+    lasting = [key for key in after.ahead if key in place]
+    return [
+        after.ahead[key]
+        for at, key in enumerate(lasting)
+        if any(place[other] < place[key] for other in lasting[at + 1 :])
+    ]
+
+
 def _classify(new: list[Competitor], after: PromiseBasis) -> tuple[MoveCause, str]:
-    """Return what brought new units ahead: the most telling of them."""
+    """Return what brought units ahead of others: the most telling of them."""
     first = max(new, key=lambda other: other.priority)
     if first.priority > after.priority:
         return MoveCause.HIGHER_PRIORITY, first.name

@@ -215,21 +215,20 @@ class RoundOfTurns:
     def to_leave(self, job: UnitAsk, binding: Sequence[Reserved]) -> Sequence[Reserved]:
         """Return what a unit has to leave to others that starts now.
 
-        If its turn is early for a guarantee that it has only at the start reserved for it, that is
-        all that is promised to others.
+        Before its own time that is also what was promised behind it. If its turn is early for a
+        guarantee that it has only then, it is all that is promised to others.
         """
-        if self._is_before_guarantee(job, self._room.now, self._reserved_of(job.key)):
+        own = self._reserved_of(job.key)
+        if own is None or own.is_open or own.start <= self._room.now:
+            return binding
+        if self._is_before_guarantee(job, self._room.now, own):
             return [*binding, *self._promised_to_others(job.key)]
-        return binding
+        return [*binding, *self._later(job.key)]
 
-    def _is_before_guarantee(self, job: UnitAsk, start: int, reserved: Reserved | None) -> bool:
+    def _is_before_guarantee(self, job: UnitAsk, start: int, reserved: Reserved) -> bool:
         """Whether a unit would start before what is reserved for it, and before a guarantee."""
-        return (
-            reserved is not None
-            and not reserved.is_open
-            and start < reserved.start
-            and self._room.gains_guarantee(job, start, reserved.start)
-        )
+        later = reserved.start
+        return start < later and self._room.gains_guarantee(job, start, later)
 
     def _find_places(self, job: UnitAsk, binding: Sequence[Reserved]) -> Places | None:
         own, now = self._reserved_of(job.key), self._room.now
