@@ -11,8 +11,9 @@ from tests.builders import GPU, make_node, make_pod, make_pod_group, make_quota
 from tests.cluster import make_cluster, make_unit
 from tests.objects import upsert_pod_group, upsert_quota
 
-from koord.core.engine.queue import Blocked, unit_of
+from koord.core.engine.queue import unit_of
 from koord.core.engine.reasons import InsufficientNodes
+from koord.core.engine.refused_units import Blocked
 from koord.core.eviction.model import Exempt, Moment
 from koord.core.eviction.reclaim import can_keep_running, plan_reclaim
 from koord.core.model.gang_history import Episode

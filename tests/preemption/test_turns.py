@@ -21,7 +21,7 @@ from koord.core.queue.plugin import QueueOptions, Queues
 from koord.core.queue.run_time import QueueHints
 
 if TYPE_CHECKING:
-    from koord.core.engine.queue import Blocked
+    from koord.core.engine.refused_units import Blocked
 
 NOW = 1_000_000
 HOUR = 3600

@@ -14,8 +14,8 @@ from koord.answers.devices import find_holdings
 from koord.answers.quota_users import find_users, largest_first
 from koord.core.autoscaler.plugin import find_elastic
 from koord.core.autoscaler.reasons import NodesComing
-from koord.core.engine.queue import Blocked
 from koord.core.engine.reasons import InsufficientNodes
+from koord.core.engine.refused_units import Blocked
 from koord.core.engine.state import ClusterState
 from koord.core.eviction.reclaim import find_reach, plan_reclaim
 from koord.core.model.patience import Hanging, describe_hanging

@@ -28,7 +28,7 @@ from typing_extensions import override
 
 from koord.controllers.eviction import Evict, EvictionController, EvictionPolicy, EvictionRun
 from koord.controllers.status_publishing import ReclaimAnnouncer
-from koord.core.engine.queue import Blocked
+from koord.core.engine.refused_units import Blocked
 from koord.core.engine.state import ClusterState
 from koord.core.eviction.limits import EvictionLimit, LimitScope, Pauses
 from koord.core.eviction.model import EvictionPlan, Exempt, Moment, Outcome

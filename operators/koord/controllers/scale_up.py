@@ -15,7 +15,8 @@ from typing import Final, NoReturn, Protocol
 from koord.core.autoscaler.demand import DemandFinder, NodeDemand
 from koord.core.autoscaler.options import AutoscalerOptions, Signal
 from koord.core.autoscaler.plugin import StartingNode, find_elastic
-from koord.core.engine.queue import Blocked, Queue
+from koord.core.engine.queue import Queue
+from koord.core.engine.refused_units import Blocked
 from koord.core.engine.state import ClusterState
 from koord.core.model.gangs import GangKey
 from koord.core.model.plan import UnitKey

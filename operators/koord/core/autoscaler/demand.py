@@ -18,8 +18,8 @@ from koord.core.autoscaler.nodes import tolerates_new
 from koord.core.autoscaler.options import AutoscalerOptions
 from koord.core.autoscaler.plugin import StartingNode
 from koord.core.engine.cycle import Cycle
-from koord.core.engine.queue import Blocked
 from koord.core.engine.reasons import InsufficientNodes
+from koord.core.engine.refused_units import Blocked
 from koord.core.model.plan import Unit, UnitKey, Unplaced
 from koord.core.model.pods import Handling, Pod, PodShape
 from koord.core.model.reasons import Reason

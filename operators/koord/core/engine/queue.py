@@ -14,6 +14,7 @@ from itertools import islice
 
 from koord.core.engine.plugin import Plugin, QueueingHint
 from koord.core.engine.queueing_hints import QueueingHints
+from koord.core.engine.refused_units import Blocked, RefusedUnits
 from koord.core.engine.state import ClusterState
 from koord.core.engine.steps import MOST_PER_UNIT
 from koord.core.gang.done import has_succeeded
@@ -40,15 +41,6 @@ LONGEST_BACKOFF_SECONDS = 5.0
 """Also the longest time that a leader leaves a problem that stops all placement unattended."""
 
 
-@dataclass(frozen=True, slots=True)
-class Blocked:
-    """A refused unit (or the surplus of a placed one) and the reason."""
-
-    unit: Unit
-    pods: tuple[Pod, ...]
-    reason: Reason
-
-
 class News(Enum):
     """How a refusal differs from the previous one of the same unit."""
 
@@ -72,7 +64,7 @@ class Queue:
     """
 
     def __init__(self) -> None:
-        self.blocked: dict[UnitKey, Blocked] = {}
+        self.blocked = RefusedUnits()
         self.waiting: dict[str, Reason] = {}
         """Gang key or uid of a single pod -> why no unit can be made from it."""
         self.left_out: dict[str, tuple[LeftOut, ...]] = {}
@@ -401,17 +393,15 @@ class Queue:
 
     def _wake_by_domains(self, state: ClusterState) -> None:
         """Requeue units that were refused by a domain, by the hints of that domain."""
-        refused: dict[str, list[UnitKey]] = {}
-        for key, blocked_unit in self.blocked.items():
-            if blocked_unit.reason.wakes_on is WakesOn.DOMAIN:
-                refused.setdefault(blocked_unit.reason.domain, []).append(key)
+        refused = {name: list(keys) for name, keys in self.blocked.by_domain().items()}
         for plugin in state.plugins:
             # Without units a hint is asked for all the same: its version is remembered.
             if plugin.name in refused or plugin in state.hinting:
                 self._wake_by_hint(plugin, refused.get(plugin.name, ()))
 
     def _wake_by_hint(self, plugin: Plugin, keys: Sequence[UnitKey]) -> None:
-        hint = plugin.queueing_hint(self.by_time)
+        # Nobody asks for those that wait where none is to be woken: there may be many.
+        hint = plugin.queueing_hint(self.by_time if keys else tuple)
         if hint is None:
             self._ready |= {key: self.blocked.pop(key).unit for key in keys}
             return
@@ -429,10 +419,8 @@ class Queue:
 
     def _wake(self, hints: QueueingHints, *, is_moved: bool) -> None:
         """Requeue units that the changes concern; ``is_moved``: node labels changed."""
-        for key, blocked in list(self.blocked.items()):
+        for key, blocked in self.blocked.concerned_by(is_room_only=hints.is_room_changed):
             wakes_on = blocked.reason.wakes_on
-            if wakes_on is WakesOn.DOMAIN:
-                continue
             is_relevant = wakes_on is WakesOn.ANY_CHANGE or (
                 is_moved and wakes_on is WakesOn.RELABELLED_NODES
             )

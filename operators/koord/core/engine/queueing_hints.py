@@ -34,6 +34,11 @@ class QueueingHints:
         self._has_room: dict[tuple[PodShape, bool], bool] = {}
         self._touched: dict[PodSelector, bool] = {}
 
+    @property
+    def is_room_changed(self) -> bool:
+        """Whether pods may fit that need nothing but room."""
+        return bool(self._rows.size) or bool(self._removed_anti_affinity)
+
     def concerns(self, pod: Pod) -> bool:
         """Whether a refused pod may fit now."""
         if pod.pinned and pod.recorded is not None:

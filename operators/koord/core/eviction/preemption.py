@@ -18,7 +18,8 @@ from typing import ClassVar, Final
 
 from koord.core.engine.holds import Holds
 from koord.core.engine.planner import plan
-from koord.core.engine.queue import Blocked, Queue
+from koord.core.engine.queue import Queue
+from koord.core.engine.refused_units import Blocked
 from koord.core.engine.scoring import Scoring
 from koord.core.engine.state import ClusterState
 from koord.core.eviction.candidates import is_placed

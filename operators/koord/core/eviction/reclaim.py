@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-from koord.core.engine.queue import Blocked
+from koord.core.engine.refused_units import Blocked
 from koord.core.engine.state import ClusterState
 from koord.core.eviction.candidates import (
     find_core_protection,

@@ -20,7 +20,7 @@ from typing_extensions import override
 
 from koord.core.engine.cycle import Cycle
 from koord.core.engine.planner import plan
-from koord.core.engine.queue import Blocked
+from koord.core.engine.refused_units import Blocked
 from koord.core.engine.scoring import Scoring
 from koord.core.engine.state import ClusterState
 from koord.core.eviction.candidates import Candidates

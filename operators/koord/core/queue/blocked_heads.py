@@ -7,30 +7,26 @@ from collections.abc import Callable, Iterable, Mapping
 from copy import copy
 from dataclasses import dataclass, field, replace
 from heapq import nsmallest
-from typing import Any, TypeAlias
+from typing import Any
 
 from koord.core.model.plan import Unit, UnitKey
+from koord.core.queue.blocked_units import BlockedUnits, PriorityLine
 from koord.core.queue.order import Aging
 from koord.core.queue.protection import HeadProtection
 from koord.core.queue.usage import Ledger
-
-PriorityLine: TypeAlias = tuple[str, str, int]
-"""Queue, user, priority: among equals the first of each ages."""
 
 
 @dataclass(slots=True)
 class BlockedHeads:
     """Who is blocked, since when, and what is reserved for whom."""
 
-    blocked: dict[UnitKey, Unit] = field(default_factory=dict)
+    blocked: BlockedUnits = field(default_factory=BlockedUnits)
     """Units that were refused for want of room, or behind others."""
     protections: dict[UnitKey, HeadProtection] = field(default_factory=dict)
     idle: Mapping[UnitKey, int] = field(default_factory=dict)
     """Units of which reserved room is idle and was refused to others -> room for how many pods."""
     at: float = 0.0
     """As of when."""
-    lines: dict[UnitKey, PriorityLine] = field(default_factory=dict)
-    """Unit that is blocked -> its line, as of its last refusal, or to be found."""
     line_heads: dict[UnitKey, int] = field(default_factory=dict)
     """Unit that is the first of its line -> since when."""
     used_at_start: Mapping[UnitKey, Mapping[str, Ledger]] = field(default_factory=dict)
@@ -42,9 +38,8 @@ class BlockedHeads:
         """Forget units that wait no longer."""
         for key in units:
             self.firsts = None
-            self.blocked.pop(key, None)
+            self.blocked.remove(key)
             self.protections.pop(key, None)
-            self.lines.pop(key, None)
 
     def place_of(self, key: UnitKey) -> int | None:
         """Return the place of a unit among those whose reserved room has refused others."""
@@ -60,37 +55,33 @@ class BlockedHeads:
         protections = {key: copy(protection) for key, protection in self.protections.items()}
         return replace(
             self,
-            blocked=dict(self.blocked),
+            blocked=self.blocked.copy(),
             protections=protections,
-            lines=dict(self.lines),
             line_heads=dict(self.line_heads),
         )
 
     def look_through(
         self,
-        line_of: Callable[[Unit], PriorityLine],
         depth_of: Callable[[str], int],
         rank_in: Callable[[str], Callable[[Unit], Any]],
+        waits: Callable[[Unit], bool],
         now: int,
     ) -> None:
         """Find the first of each queue, and since when units are the first of their line.
 
-        Not since they wait: who submits a thousand jobs must not age a thousand of them.
+        Not since they wait: who submits a thousand jobs must not age a thousand of them. In a line
+        units of equal rank otherwise come by time, so the first few of each are enough.
         """
-        by_queue: dict[str, list[Unit]] = {}
+        candidates: dict[str, list[Unit]] = {}
         heads: dict[PriorityLine, Unit] = {}
-        lines = self.lines
-        for key, unit in self.blocked.items():
-            line = lines.get(key)
-            if line is None:
-                line = lines[key] = line_of(unit)
-            by_queue.setdefault(line[0], []).append(unit)
-            head = heads.get(line)
-            if head is None or (unit.since, key) < (head.since, head.key):
-                heads[line] = unit
+        for line in self.blocked.lines():
+            units = self.blocked.take_firsts(line, depth_of(line[0]), waits)
+            if units:
+                heads[line] = units[0]
+                candidates.setdefault(line[0], []).extend(units)
         firsts = {
             unit.key: unit
-            for queue, units in by_queue.items()
+            for queue, units in candidates.items()
             for unit in nsmallest(depth_of(queue), units, key=rank_in(queue))
         }
         firsts |= {key: self.blocked[key] for key in self.protections}

@@ -4,7 +4,7 @@ The rules are those of ``protection`` and ``order``; places are found by ``Plann
 changes is on the undo log of the cycle: whoever plans and rolls back has changed nothing.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from typing import Protocol
@@ -14,7 +14,8 @@ from koord.core.model.gangs import QueueMemory
 from koord.core.model.plan import Placement, Unit, UnitKey
 from koord.core.model.reasons import Reason
 from koord.core.model.run_terms import BackfillConsent
-from koord.core.queue.blocked_heads import BlockedHeads, PriorityLine
+from koord.core.queue.blocked_heads import BlockedHeads
+from koord.core.queue.blocked_units import PriorityLine
 from koord.core.queue.ends import EndingPod, Ends
 from koord.core.queue.figures import QueueFigures
 from koord.core.queue.order import Waiting
@@ -22,7 +23,7 @@ from koord.core.queue.planned_room import PlannedRoom, TryPlan
 from koord.core.queue.protection import LEAST_GAIN, HeadProtection, RoundOfTurns
 from koord.core.queue.quotas_in_time import QuotasInTime
 from koord.core.queue.reasons import BehindHead, WouldDelay
-from koord.core.queue.reserved_limits import PlannedStart, ReservedMoment
+from koord.core.queue.reserved_limits import ReservedMoment
 from koord.core.queue.restored import EarlierRoom
 from koord.core.queue.room import FOREVER, Reserved, UnitAsk
 from koord.core.queue.run_time import Knowledge, RunTime
@@ -51,6 +52,9 @@ class QueueKnowledge(QueueUsers, Protocol):
     def has_started(self, unit: Unit) -> bool:
         """Whether some of a unit runs already: it is completed, whatever turns there are."""
 
+    def waits(self, unit: Unit) -> bool:
+        """Whether all pods of a unit wait still."""
+
     def memory_of(self, unit: Unit) -> QueueMemory | None:
         """Return what an earlier process has left of a unit that was first, if this one is new."""
 
@@ -73,13 +77,14 @@ class CycleTurns:
         ends: Ends,
     ) -> None:
         self._cycle, self._queues, self.room = cycle, queues, room
-        self.heads = heads.copy()
+        self.heads = heads
         quotas = cycle.find_session(QuotaSession)
         self._quotas = None if quotas is None else QuotasInTime(cycle, quotas, ends, room.started)
         room.quotas = self._quotas
         self.order = UnitOrder(queues, quotas, self.heads, cycle.now, cycle.steps.late)
         self._jobs: dict[UnitKey, UnitAsk] = {}
-        self._waiting: dict[UnitKey, Waiting] = {}
+        self._waiting: dict[UnitKey, bool] = {}
+        """Whether units wait as of the beginning of the cycle: whoever is planned does."""
         self.round = RoundOfTurns(
             room, queues.settings_of, self.heads.protections, LEAST_GAIN, queues.tree_of
         )
@@ -144,11 +149,18 @@ class CycleTurns:
     def _look_through(self) -> None:
         """Find who is the first by now, of its queue and of its user."""
         self.heads.look_through(
-            self._line_of,
             lambda queue: self._queues.settings_of(queue).reserve_depth,
             self.order.rank_in,
+            self._waits,
             self.room.now,
         )
+
+    def _waits(self, unit: Unit) -> bool:
+        """Whether a unit waits; each is looked at once."""
+        waits = self._waiting.get(unit.key)
+        if waits is None:
+            waits = self._waiting[unit.key] = self._queues.waits(unit)
+        return waits
 
     def _line_of(self, unit: Unit) -> PriorityLine:
         pod = unit.pods[0]
@@ -300,11 +312,10 @@ class CycleTurns:
         if restored is not None and self._reserved_of(unit.key) is not None:
             self.heads.protections[unit.key].since = restored
         self.has_changed |= reserved != self._reserved_of(unit.key)
-        self.heads.blocked[unit.key] = unit
+        self._waiting[unit.key] = True
+        self.heads.blocked.put(unit, self._line_of(unit))
         if self._earlier_room is not None:
             self._earlier_room.note_waiting(job.quota, unit.priority)
-
-        self.heads.lines.pop(unit.key, None)
         refusing = self.round.refusing[before:]
         if refusing:
             last = self._reserved_of(refusing[-1])
@@ -337,9 +348,7 @@ class CycleTurns:
 
     def _find_earlier_room(self) -> EarlierRoom:
         if self._earlier_room is None:
-            waiting = self.heads.blocked.values()
-            lines = ((self._queues.queue_of_unit(unit), unit.priority) for unit in waiting)
-            self._earlier_room = EarlierRoom(self.room, lines)
+            self._earlier_room = EarlierRoom(self.room, self.heads.blocked.count_lines())
         return self._earlier_room
 
     def _note_start(self, unit: Unit, placement: Placement) -> None:
@@ -452,7 +461,7 @@ class CycleTurns:
         self.round.go_back(queue, mark)
         self.heads.drop((key,))
         if blocked is not None:
-            self.heads.blocked[key] = blocked
+            self.heads.blocked.put(blocked, self._line_of(blocked))
         if protection is not None:
             self.heads.protections[key] = protection
         is_visited, started, self.has_changed = state
@@ -471,10 +480,3 @@ def with_required_only(unit: Unit) -> Unit:
 
 def _waits_for_room(reason: Reason) -> bool:
     return reason.is_capacity or isinstance(reason, BehindHead | WouldDelay)
-
-
-def reservations_of(protections: Mapping[UnitKey, HeadProtection]) -> Iterable[PlannedStart]:
-    """Yield what is reserved."""
-    for protection in protections.values():
-        if isinstance(protection.reserved, PlannedStart):
-            yield protection.reserved

@@ -239,6 +239,10 @@ class Queues(Plugin):
         """Whether some of a unit runs already: it is completed, whatever turns there are."""
         return has_started(unit, self.view)
 
+    def waits(self, unit: Unit) -> bool:
+        """Whether all pods of a unit wait still."""
+        return waits(unit, self.view)
+
     def queue_of_unit(self, unit: Unit) -> str:
         """Return the queue of a unit."""
         return self.queue_of(unit.pods[0])
@@ -268,8 +272,7 @@ class Queues(Plugin):
         competition = Competition(cycle, self.queue_of_unit)
         room = PlannedRoom(cycle, ends, competition, self.known_levels)
         heads = self._heads.copy()
-        looked_at = list(heads.blocked.values()) if heads.firsts is None else heads.firsts
-        heads.drop([unit.key for unit in looked_at if not waits(unit, self.view)])
+        heads.drop([unit.key for unit in heads.firsts or () if not self.waits(unit)])
         for key in heads.idle:
             if key in heads.protections:
                 heads.protections[key].idle_time += int(cycle.now - self._heads.at)

@@ -3,7 +3,6 @@
 Knows what is asked about, neither turns nor who is protected. Everything is rolled back.
 """
 
-from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final
@@ -15,8 +14,9 @@ from koord.core.queue.order import ROOT, QueueQuota
 from koord.core.queue.reserved_limits import ReservedMoment, StartedHere
 from koord.core.queue.room import Reserved
 from koord.core.queue.usage import Ledger
+from koord.core.quota.model import QuotaCharge
 from koord.core.quota.reasons import QuotaExceeded
-from koord.core.quota.session import QuotaKind, QuotaSession
+from koord.core.quota.session import QuotaSession
 
 _TREE: Final = "tree:"
 """Before the name of a tree it is none of a quota."""
@@ -44,7 +44,8 @@ class QuotasInTime:
         self, cycle: Cycle, session: QuotaSession, ends: Ends, started: StartedHere
     ) -> None:
         self._cycle, self._session, self._ends, self._started = cycle, session, ends, started
-        self._ended: dict[tuple[int, int], Counter[QuotaKind]] = {}
+        self._ended: dict[tuple[int, int], tuple[Sequence[QuotaCharge], ...]] = {}
+        """From when until when -> what is charged for pods that end in the meantime."""
 
     def find_over(
         self,
@@ -89,18 +90,22 @@ class QuotasInTime:
     @contextmanager
     def _at(self, base: int, at: int) -> Iterator[None]:
         mark = self._cycle.checkpoint()
-        self._session.count_all(self._count_ended(base, at), -1)
+        for charges in self._find_ended(base, at) if at > base else ():
+            self._session.charge_all(charges, -1)
         try:
             yield
         finally:
             self._cycle.rollback(mark)
 
-    def _count_ended(self, base: int, at: int) -> Counter[QuotaKind]:
-        """Count what pods are charged for that end in the meantime."""
-        if at <= base:
-            return Counter()
+    def _find_ended(self, base: int, at: int) -> Iterator[Sequence[QuotaCharge]]:
+        """Yield what is charged for pods that end in the meantime, of all and of this cycle."""
+        add_up, kinds_of = self._session.add_up, self._session.kinds_of
         if (base, at) not in self._ended:
-            ended = (running.pod for running in self._ends.all() if base < running.end <= at)
-            self._ended[base, at] = self._session.kinds_of(ended)
+            # Times are mostly asked for in order: each adds what ends since the one before.
+            before = max((t for b, t in self._ended if b == base and t < at), default=base)
+            ended = (running.pod for running in self._ends.all() if before < running.end <= at)
+            more = (add_up(kinds_of(ended)),)
+            self._ended[base, at] = (*self._ended.get((base, before), ()), *more)
+        yield from self._ended[base, at]
         started = (running.pod for running in self._started.pods if base < running.end <= at)
-        return self._ended[base, at] + self._session.kinds_of(started)
+        yield add_up(kinds_of(started))

@@ -5,7 +5,7 @@ on nodes that it names, from the first time at which the unit fits there. Knows 
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from koord.core.model.gangs import QueueMemory
 from koord.core.queue.planned_room import PlannedRoom
@@ -15,11 +15,10 @@ from koord.core.queue.settings import QueueSettings
 
 
 class EarlierRoom:
-    """What was reserved before this process; ``waiting`` are queues and priorities of units."""
+    """What was reserved before this process; ``waiting``: units by queue and priority."""
 
-    def __init__(self, room: PlannedRoom, waiting: Iterable[tuple[str, int]]) -> None:
-        self._room = room
-        self._waiting = Counter(waiting)
+    def __init__(self, room: PlannedRoom, waiting: Counter[tuple[str, int]]) -> None:
+        self._room, self._waiting = room, waiting
 
     def note_waiting(self, queue: str, priority: int) -> None:
         """Note that a unit waits: it had its turn before those that follow."""

@@ -122,11 +122,12 @@ class UnitOrder:
     def _aged(self) -> Collection[str]:
         """Return the queues in which the first of some user has aged."""
         if self._aged_queues is None:
-            lines, heads = self._heads.lines, self._heads.line_heads.items()
+            queue_of, heads = self._heads.blocked.queue_of, self._heads.line_heads.items()
             self._aged_queues = {
-                lines[key][0]
+                queue
                 for key, since in heads
-                if key in lines and self.aging_of(lines[key][0]).tier_at(since, self._now)
+                if (queue := queue_of(key)) is not None
+                and self.aging_of(queue).tier_at(since, self._now)
             }
         return self._aged_queues
 

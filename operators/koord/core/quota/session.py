@@ -4,7 +4,7 @@ The session knows from the cache which quota a pod belongs to, and tries units o
 cycle. Which nodes are chosen is not known here.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Final, TypeAlias
@@ -29,7 +29,6 @@ from koord.core.quota.reasons import (
     QuotaNotInForce,
     QuotasNotServed,
 )
-from koord.core.quota.usage import count_devices
 
 MOST_REMEMBERED: Final = 1024
 """Units that are remembered beyond twice those that wait."""
@@ -119,8 +118,26 @@ class QuotaSession(Admitting):
 
     def count_all(self, kinds: Counter[QuotaKind], times: int) -> None:
         """Charge pods (1), or take their charges back (-1)."""
+        self.charge_all(self.add_up(kinds), times)
+
+    def add_up(self, kinds: Counter[QuotaKind]) -> Sequence[QuotaCharge]:
+        """Return what pods are charged for, one charge for each quota."""
+        requests: defaultdict[QuotaName, Counter[str]] = defaultdict(Counter)
+        non_preemptible: defaultdict[QuotaName, Counter[str]] = defaultdict(Counter)
         for kind, count in kinds.items():
-            self._ledger.charge(_times(self._charge_of(kind), count * times))
+            charge = self._charge_of(kind)
+            for total, amounts in (
+                (requests[charge.quota], charge.request),
+                (non_preemptible[charge.quota], charge.non_preemptible),
+            ):
+                for key, amount in amounts.items():
+                    total[key] += amount * count
+        return [QuotaCharge(name, requests[name], non_preemptible[name]) for name in requests]
+
+    def charge_all(self, charges: Iterable[QuotaCharge], times: int) -> None:
+        """Count charges so many times."""
+        for charge in charges:
+            self._ledger.charge(_times(charge, times))
 
     def _count(self, pod: Pod, count: int) -> None:
         self._ledger.charge(_times(self._charge_of(self._kind_of(pod)), count))
@@ -296,7 +313,7 @@ class QuotaSession(Admitting):
         charge = self._charges.get(kind)
         if charge is None:
             quota, requests, is_non_preemptible = kind
-            request = count_devices(dict(requests), self._cache.rules)
+            request = dict(self._cache.usage.counted_of(requests))
             charge = self._charges[kind] = QuotaCharge(
                 quota, request, request if is_non_preemptible else {}
             )

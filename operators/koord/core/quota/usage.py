@@ -100,6 +100,10 @@ class UsageTracker:
     def get(self, uid: str) -> PodUse | None:
         return self._pods.get(uid)
 
+    def counted_of(self, requests: _Requests) -> _Requests:
+        """Return what counts of a request."""
+        return self._counted.of(requests)
+
     def upsert(self, pod: PodUse) -> None:
         before = self._pods.get(pod.uid)
         if before == pod:
