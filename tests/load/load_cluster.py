@@ -90,7 +90,12 @@ def saying(pod: PodBuilder, **hints: Any) -> PodBuilder:
 
 
 def of_daemon_set(pod: PodBuilder) -> Pod:
-    return replace(pod.build(), owners=(OwnerReference("daemons", "DaemonSet"),))
+    return replace(
+        pod.build(),
+        owners=(
+            OwnerReference("daemons", "DaemonSet", "apps/v1", "uid-daemons", is_controller=True),
+        ),
+    )
 
 
 def node_of(name: str, own: Any = None, **amounts: int) -> Node:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -21,7 +22,7 @@ from tests.load.load_cluster import (
 from koord.core.load.model import LoadSource, NodeLoad, PodLoad
 from koord.core.load.options import LoadOptions, LoadThresholds, OwnLimits
 from koord.core.model.koordinator_class import KoordinatorClass
-from koord.core.model.pods import Handling
+from koord.core.model.pods import Handling, OwnerReference
 
 if TYPE_CHECKING:
     from tests.builders import PodBuilder
@@ -151,6 +152,21 @@ def test_pods_of_daemon_sets_fit_everywhere_and_count() -> None:
     cycle = cluster.open_cycle()
     cycle.place(cycle.shape_of(daemon), cluster.row("n0"))
     assert not cycle.has_room(cycle.shape_of(pods(1, 10)[0].build()), cluster.row("n0"))
+
+
+@pytest.mark.parametrize(
+    "owner",
+    [
+        OwnerReference("d", "DaemonSet", "evil.io/v1", "uid", is_controller=True),
+        OwnerReference("d", "DaemonSet", "apps/v1", "uid"),
+        OwnerReference("d", "DaemonSet", uid="uid", is_controller=True),
+    ],
+)
+def test_owners_that_are_no_daemon_sets_exempt_nobody(owner: OwnerReference) -> None:
+    """The cluster knows no such kind, so it does not delete pods that name it."""
+    cluster = cluster_of(HALF)
+    cluster.report("n0", cpu=9000)
+    assert cluster.causes(replace(pods(1)[0].build(), owners=(owner,)), "n0") != []
 
 
 def test_pods_without_an_estimate_are_refused_above_the_threshold() -> None:

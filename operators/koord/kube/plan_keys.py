@@ -31,7 +31,7 @@ from typing import Any, Final, NamedTuple, NoReturn, Protocol
 import msgspec
 
 from koord.api.keys import operators
-from koord.core.model.pods import RecordedPlan
+from koord.core.model.pods import DAEMON_SET, RecordedPlan
 from koord.isolation import Isolation
 from koord.kube.client import Client, Media
 from koord.kube.errors import Conflict, Forbidden, KubeError, NotFound
@@ -345,9 +345,6 @@ def _escape(key: str) -> str:
     return key.replace("~", "~0").replace("/", "~1")
 
 
-_DAEMON_SET: Final = ("DaemonSet", "apps/v1", True)
-
-
 class KnownPlans:
     """The last plan of each pod that counted."""
 
@@ -368,11 +365,8 @@ class KnownPlans:
 
 
 def is_daemon_set(owner: WireOwnerReference) -> bool:
-    """Whether an owner may be a DaemonSet.
-
-    Pods whose owner does not exist are garbage-collected, if the cluster knows the kind.
-    """
-    return (owner.kind, owner.api_version, owner.controller) == _DAEMON_SET
+    """Whether an owner may be a DaemonSet; see ``OwnerReference``."""
+    return (owner.kind, owner.api_version, owner.controller) == DAEMON_SET
 
 
 def is_pinned_by_us(pinned_to: str, node: str, owners: Iterable[WireOwnerReference] | None) -> bool:

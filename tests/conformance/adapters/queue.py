@@ -19,7 +19,6 @@ from koord.core.queue.order import (
     OrderTerms,
     QueueQuota,
     Waiting,
-    count_ahead,
     make_tournament,
 )
 from koord.core.queue.room import FOREVER, Run, UnitAsk
@@ -84,10 +83,12 @@ def order_units(case: Fields) -> Fields:
     tournament = make_tournament(quotas, waiting, terms)
     order = list(tournament.turns(starts=case["each"] == "starts"))
     competes = competition(case)
-    ahead = {
-        unit.key: {"units": len(before), "gpus": sum(other.ask.get("gpu", 0) for other in before)}
-        for unit, before in count_ahead(order, lambda a, b: competes(units[a.key], units[b.key]))
-    }
+    ahead = {}
+    for at, unit in enumerate(order):
+        mine = units[unit.key]
+        before = [other for other in order[:at] if competes(mine, units[other.key])]
+        gpus = sum(other.ask.get("gpu", 0) for other in before)
+        ahead[unit.key] = {"units": len(before), "gpus": gpus}
     return {"order": [unit.key for unit in order], "ahead": ahead}
 
 

@@ -26,7 +26,6 @@ from koord.core.model.koordinator_class import KoordinatorClass
 from koord.core.model.plan import Unit
 from koord.core.model.pods import Allocation, Pod, PodShape
 
-_DAEMON_SET: Final = "DaemonSet"
 _FIRST: Final = 1000
 """The weight of a score that decides, whatever the others say."""
 
@@ -64,7 +63,7 @@ class LoadSession(Charging, Relieving):
     @override
     def ask(self, pod: Pod, shape: PodShape) -> Hashable | None:
         hints = hints_of(pod)
-        is_exempt = any(owner.kind == _DAEMON_SET for owner in pod.owners)
+        is_exempt = any(owner.is_daemon_set for owner in pod.owners)
         is_relieved = pod.uid in self.relieved
         if hints is NO_HINTS and not is_exempt and not is_relieved:
             return None

@@ -63,6 +63,10 @@ class HostPort:
     ip: str = "0.0.0.0"  # noqa: S104 - the API's word for "every address of the node"
 
 
+DAEMON_SET: Final = ("DaemonSet", "apps/v1", True)
+"""Kind and version of an owner that is a DaemonSet, and whether it is the controller."""
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class OwnerReference:
     """An object that a pod belongs to, as its ``ownerReferences`` name it."""
@@ -72,6 +76,14 @@ class OwnerReference:
     api_version: str = ""
     uid: str = ""
     is_controller: bool = False
+
+    @property
+    def is_daemon_set(self) -> bool:
+        """Whether it may be a DaemonSet: whoever creates a pod writes its owners.
+
+        Pods whose owner does not exist are garbage-collected, if the cluster knows the kind.
+        """
+        return (self.kind, self.api_version, self.is_controller) == DAEMON_SET
 
 
 @dataclass(frozen=True, slots=True)

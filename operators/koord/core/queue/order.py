@@ -8,7 +8,7 @@ Nothing here knows pods, nodes or a clock: amounts and times are integers.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import partial
@@ -293,14 +293,6 @@ def make_tournament(
 ) -> Tournament:
     """Return the turns of units that are all known as values, in any order."""
     return Tournament(quotas, lines_of(units, terms), terms)
-
-
-def count_ahead(
-    order: Sequence[Waiting], competes: Callable[[Waiting, Waiting], bool]
-) -> Iterator[tuple[Waiting, list[Waiting]]]:
-    """Yield each unit with those before it that compete with it: their turns matter to it."""
-    for at, unit in enumerate(order):
-        yield unit, [other for other in order[:at] if competes(other, unit)]
 
 
 class Heads:
