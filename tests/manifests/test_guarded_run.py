@@ -10,6 +10,8 @@ from tests.manifests.waiting import wait_for
 from tests.support.namespaces import empty
 from tests.support.operators import run_operators
 
+from koord.api.keys import operators
+
 pytestmark = pytest.mark.sandbox
 
 GANG = """
@@ -103,6 +105,56 @@ def test_a_gang_is_placed_with_the_policies_installed(guarded, namespace, user, 
     writes = [one for one in guarded.writes() if one.namespace == namespace]
     assert {one.user for one in writes if one.subresource == "binding"} == {binder or user}
     assert not [one for one in writes if one.user == user and one.code == 403]
+
+
+PLAIN = """
+apiVersion: batch/v1
+kind: Job
+metadata: {name: sweep}
+spec:
+  parallelism: 2
+  completions: 2
+  completionMode: Indexed
+  template: {spec: {restartPolicy: Never, containers: [{name: c, image: x}]}}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  replicas: 1
+  selector: {matchLabels: {app: web}}
+  template: {metadata: {labels: {app: web}}, spec: {containers: [{name: c, image: x}]}}
+---
+apiVersion: apps/v1
+kind: DaemonSet
+metadata: {name: agent}
+spec:
+  selector: {matchLabels: {app: agent}}
+  template: {metadata: {labels: {app: agent}}, spec: {containers: [{name: c, image: x}]}}
+"""
+
+
+@pytest.mark.parametrize("user", [ALL], indirect=True)
+def test_a_label_of_the_namespace_is_enough(guarded, namespace, user):
+    guarded.kubectl("label", "namespace", namespace, f"{operators.INJECT}=all", "--overwrite")
+    probe = {"metadata": {"name": "probe"}, "spec": {"containers": [{"name": "c", "image": "x"}]}}
+    path = f"/api/v1/namespaces/{namespace}/pods?dryRun=All"
+    wait_for(
+        lambda: "schedulingGates" in guarded.client.create(path, probe)["spec"], "it is in force"
+    )
+    guarded.kubectl("apply", "--filename=-", f"--namespace={namespace}", stdin=PLAIN)
+    wait_for(lambda: len(placed_by(guarded, namespace, user)) == 3, "Job and Deployment are placed")
+    kinds = {
+        pod["metadata"]["ownerReferences"][0]["kind"]: pod["spec"]["schedulerName"]
+        for pod in guarded.client.get(f"/api/v1/namespaces/{namespace}/pods")["items"]
+    }
+    ours = operators.SCHEDULER_NAME
+    assert kinds == {"Job": ours, "ReplicaSet": ours, "DaemonSet": "default-scheduler"}
+
+
+def placed_by(box, namespace, user):
+    writes = [one for one in box.writes(user) if one.namespace == namespace]
+    return [one for one in writes if one.subresource == "binding" and one.code < 300]
 
 
 def bound(box, namespace):

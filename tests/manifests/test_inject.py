@@ -56,15 +56,19 @@ class Namespace:
         return self.box.client.create(f"{self._pods}?dryRun=All", pod)
 
 
-@pytest.fixture(scope="module")
-def injected(guarded):
-    """A namespace with injection enabled."""
+def open_namespace(box, value):
+    """Return a namespace with this kind of injection, once it is in force."""
     name = f"test-{secrets.token_hex(3)}"
-    guarded.create_namespace(name)
-    guarded.kubectl("label", "namespace", name, "operators.koordinator.sh/inject=enabled")
-    namespace = Namespace(guarded, name)
+    box.create_namespace(name)
+    box.kubectl("label", "namespace", name, f"{operators.INJECT}={value}")
+    namespace = Namespace(box, name)
     wait_for(lambda: gates_of(namespace.create(make_pod(GROUP))) == [GATE], "the policy in force")
     return namespace
+
+
+@pytest.fixture(scope="module")
+def injected(guarded):
+    return open_namespace(guarded, "enabled")
 
 
 @pytest.mark.sandbox
@@ -181,25 +185,18 @@ def test_the_excluded_namespace_is_that_of_the_operators():
     namespace, *_ = load_all((MANIFESTS / "cluster/namespace.yaml").read_text(encoding="utf-8"))
     text = (MANIFESTS / "overlays/inject/policy.yaml").read_text(encoding="utf-8")
     bindings = [one for one in load_all(text) if one["kind"].endswith("Binding")]
-    assert len(bindings) == 2
+    assert len(bindings) == 3
     for binding in bindings:
         selector = binding["spec"]["matchResources"]["namespaceSelector"]
-        assert {
-            "key": "kubernetes.io/metadata.name",
-            "operator": "NotIn",
-            "values": [namespace["metadata"]["name"]],
-        } in selector["matchExpressions"]
+        (excluded,) = (one for one in selector["matchExpressions"] if one["operator"] == "NotIn")
+        assert excluded["key"] == "kubernetes.io/metadata.name"
+        assert namespace["metadata"]["name"] in excluded["values"]
 
 
 @pytest.fixture(scope="module")
 def accelerated(guarded):
     """A namespace in which all pods that ask for accelerators are gated."""
-    name = f"test-{secrets.token_hex(3)}"
-    guarded.create_namespace(name)
-    guarded.kubectl("label", "namespace", name, "operators.koordinator.sh/inject=accelerators")
-    namespace = Namespace(guarded, name)
-    wait_for(lambda: gates_of(namespace.create(make_pod(GROUP))) == [GATE], "the policy in force")
-    return namespace
+    return open_namespace(guarded, "accelerators")
 
 
 def ask(resource, kind="limits", field="containers"):
@@ -228,3 +225,35 @@ def test_all_pods_that_ask_for_accelerators_are_gated(accelerated, injected, spe
     admitted = accelerated.create(make_pod(**spec))
     assert (gates_of(admitted) == [GATE]) == is_gated
     assert gates_of(injected.create(make_pod(**spec))) == []
+
+
+def owned_by(kind):
+    owner = {"apiVersion": "apps/v1", "kind": kind, "name": "o", "uid": "u", "controller": True}
+    return {"ownerReferences": [owner]}
+
+
+@pytest.fixture(scope="module")
+def covered(guarded):
+    """A namespace in which all pods opt in."""
+    return open_namespace(guarded, "all")
+
+
+@pytest.mark.sandbox
+@pytest.mark.parametrize(
+    ("metadata", "spec", "is_gated"),
+    [
+        ({}, {}, True),
+        (owned_by("ReplicaSet"), {}, True),
+        (owned_by("Job"), {"priorityClassName": ""}, True),
+        (GROUP, {}, True),
+        (owned_by("DaemonSet"), {}, False),
+        ({}, {"priorityClassName": "system-node-critical"}, False),
+        ({}, {"nodeName": "here"}, False),
+        ({}, {"schedulerName": "volcano"}, False),
+    ],
+    ids=str,
+)
+def test_all_pods_of_a_namespace_opt_in_but_those_of_nodes(covered, metadata, spec, is_gated):
+    pod = covered.create(make_pod(metadata, **spec))
+    assert (gates_of(pod) == [GATE]) == is_gated
+    assert (pod["spec"]["schedulerName"] == operators.SCHEDULER_NAME) == is_gated

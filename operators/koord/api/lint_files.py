@@ -36,6 +36,8 @@ class ClusterFacts:
     """What each node offers, in the units of ``to_amounts``."""
     injects: frozenset[str] = frozenset()
     """Namespaces in which the policy ``inject`` adds the gate to what names a gang or a quota."""
+    injects_accelerators: frozenset[str] = frozenset()
+    """Those of them in which it does so for all that asks for accelerators."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -226,11 +226,13 @@ def _check_opt_in(pods: Pods, cluster: ClusterFacts | None) -> Iterator[tuple[in
     may_be_injected = any(key in labels for key in _INJECTED)
     if may_be_injected and (cluster is None or pods.namespace in cluster.injects):
         return
+    if cluster is not None and pods.namespace in cluster.injects_accelerators:
+        return
     why = "is asked for by pods that do not opt in: no quota limits them, and no gang is whole"
-    inject = f"; or have the policy inject do so (label the namespace {operators.INJECT}=enabled)"
+    value = "enabled" if may_be_injected else operators.INJECT_ALL
+    inject = f"; or have the policy inject do so (label the namespace {operators.INJECT}={value})"
     path = f"{pods.prefix}spec"
-    advice = f"{_OPT_IN}{inject if may_be_injected else ''}"
-    yield pods.at, Problem(path, accelerator, f"{why}; {advice}")
+    yield pods.at, Problem(path, accelerator, f"{why}; {_OPT_IN}{inject}")
 
 
 def is_accelerator(resource: str) -> bool:

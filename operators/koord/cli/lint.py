@@ -28,6 +28,7 @@ from koord.cli.common import Context, ExitCode, Form, Kubeconfig, Output, fail, 
 from koord.cli.output import count_of, print_in
 
 _STDIN: Final = "-"
+_FOR_ACCELERATORS: Final = frozenset({operators.INJECT_ALL, operators.INJECT_ACCELERATORS})
 _SUFFIXES: Final = (".yaml", ".yml", ".json")
 """Of the files of a folder that are read."""
 
@@ -218,6 +219,9 @@ def _ask(kubeconfig: str, context: str) -> ClusterFacts:
     groups = (key.split("/", 1) for key in gangs.keys() if gangs.pod_group(key) is not None)  # noqa: SIM118
     nodes = (node.allocatable for node in state.table.nodes if node is not None)
     namespaces = state.plugin(InterPod).namespaces.items()
+    injecting = {
+        name: value for name, labels in namespaces if (value := labels.get(operators.INJECT))
+    }
     return ClusterFacts(
         frozenset((group[0], group[1]) for group in groups),
         frozenset(spec.name for spec in written),
@@ -231,5 +235,6 @@ def _ask(kubeconfig: str, context: str) -> ClusterFacts:
             for spec in written
         ),
         tuple(nodes) if reading.extent_of(NODES.name) is None else (),
-        frozenset(name for name, labels in namespaces if labels.get(operators.INJECT)),
+        frozenset(injecting),
+        frozenset(name for name, value in injecting.items() if value in _FOR_ACCELERATORS),
     )

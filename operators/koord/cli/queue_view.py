@@ -266,4 +266,5 @@ def _would_opt_in(pod: Pod, state: ClusterState) -> bool:
     if pod.handling is not Handling.NOT_OURS:
         return True
     labels = state.plugin(InterPod).namespaces.get(pod.namespace, {})
-    return operators.INJECT in labels and bool(pod.gang or pod.quota)
+    injects = labels.get(operators.INJECT)
+    return injects == operators.INJECT_ALL or (injects is not None and bool(pod.gang or pod.quota))
