@@ -23,6 +23,11 @@ _COUNTS: Final[Mapping[str, tuple[str, ...]]] = {
 other kinds that is not known."""
 
 
+INJECT_ALL: Final = "all"
+INJECT_ACCELERATORS: Final = "accelerators"
+"""Values of the label of a namespace that have all pods opt in, or all that ask for accelerators."""
+
+
 @dataclass(frozen=True, slots=True)
 class ClusterFacts:
     """Objects of the cluster; without it only those of the files are known."""

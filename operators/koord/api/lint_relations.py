@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from koord.api.keys import gang, operators, quota
 from koord.api.lint_files import (
+    INJECT_ALL,
     ClusterFacts,
     Files,
     Pods,
@@ -229,7 +230,7 @@ def _check_opt_in(pods: Pods, cluster: ClusterFacts | None) -> Iterator[tuple[in
     if cluster is not None and pods.namespace in cluster.injects_accelerators:
         return
     why = "is asked for by pods that do not opt in: no quota limits them, and no gang is whole"
-    value = "enabled" if may_be_injected else operators.INJECT_ALL
+    value = "enabled" if may_be_injected else INJECT_ALL
     inject = f"; or have the policy inject do so (label the namespace {operators.INJECT}={value})"
     path = f"{pods.prefix}spec"
     yield pods.at, Problem(path, accelerator, f"{why}; {_OPT_IN}{inject}")

@@ -17,7 +17,7 @@ from koord.api.job_disruptions import find_disruption_problems
 from koord.api.json_text import refuse_half_pairs
 from koord.api.keys import operators
 from koord.api.lint import MAX_FILE_BYTES, UnreadableError, lint_documents, read_documents
-from koord.api.lint_files import ClusterFacts, Quota
+from koord.api.lint_files import INJECT_ACCELERATORS, INJECT_ALL, ClusterFacts, Quota
 from koord.api.lint_relations import (
     find_capacity_problems,
     find_parent_problems,
@@ -28,7 +28,7 @@ from koord.cli.common import Context, ExitCode, Form, Kubeconfig, Output, fail, 
 from koord.cli.output import count_of, print_in
 
 _STDIN: Final = "-"
-_FOR_ACCELERATORS: Final = frozenset({operators.INJECT_ALL, operators.INJECT_ACCELERATORS})
+_FOR_ACCELERATORS: Final = frozenset({INJECT_ALL, INJECT_ACCELERATORS})
 _SUFFIXES: Final = (".yaml", ".yml", ".json")
 """Of the files of a folder that are read."""
 

@@ -22,6 +22,7 @@ from koord.answers.queue_view import QueueEntry
 from koord.answers.standing import BACKOFF, NEVER_FITS, RESERVED, QueueStanding, tell_time
 from koord.answers.waiting import JobSuspended, find_waiting
 from koord.api.keys import operators
+from koord.api.lint_files import INJECT_ALL
 from koord.cli.cluster import read_without_target, refuse_unknown_namespace, refuse_without_pods
 from koord.cli.common import Output, warn
 from koord.cli.connection import list_all, open_client, path_in
@@ -267,4 +268,4 @@ def _would_opt_in(pod: Pod, state: ClusterState) -> bool:
         return True
     labels = state.plugin(InterPod).namespaces.get(pod.namespace, {})
     injects = labels.get(operators.INJECT)
-    return injects == operators.INJECT_ALL or (injects is not None and bool(pod.gang or pod.quota))
+    return injects == INJECT_ALL or (injects is not None and bool(pod.gang or pod.quota))
