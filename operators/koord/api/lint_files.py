@@ -25,7 +25,7 @@ other kinds that is not known."""
 
 INJECT_ALL: Final = "all"
 INJECT_ACCELERATORS: Final = "accelerators"
-"""Values of the label of a namespace that have all pods opt in, or all that ask for accelerators."""
+"""Values of the label of a namespace: all pods opt in, or all that ask for accelerators."""
 
 
 @dataclass(frozen=True, slots=True)
