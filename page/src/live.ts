@@ -69,7 +69,7 @@ export interface Followed<T> {
   value: T | null;
   /** Why there is no answer. */
   missing: string;
-  /** Keys of all rows of a list, in order; rows of some are not loaded. */
+  /** Keys of the rows of a list that are loaded, in order. */
   order: string[];
   rows: Map<string, unknown>;
   total: number;
@@ -84,9 +84,18 @@ type KeyOf = (row: unknown) => string;
 interface Subject {
   topic: string;
   path: string;
+  most: number;
   keyOf: KeyOf | null;
   signal: Signal<Followed<unknown>>;
   readers: number;
+  /** The first page of a list, by key. */
+  followed: Map<string, unknown>;
+  /** Rows that were loaded behind them, and in which round; they may be of an earlier one. */
+  behind: Map<string, unknown>;
+  behindOf: number;
+  /** Counts the changes of what is followed. */
+  round: number;
+  /** What continues the list behind what is loaded. */
   more: string;
   isLoading: boolean;
   /** What is asked for is refused, so it cannot be followed. */
@@ -105,6 +114,8 @@ export interface Question<R = never> {
   params?: Record<string, string>;
   /** Of lists: the key of a row, as the server has it. */
   keyOf?: (row: R) => string;
+  /** How many rows are followed. */
+  most?: number;
 }
 
 function topicOf(question: Question<never>): string {
@@ -129,8 +140,9 @@ export function useFollowed<T, R = never>(question: Question<R>): Followed<T> {
     const known = subjects.get(topic);
     if (known) return known;
     const made: Subject = {
-      topic, path: pathOf(plain), keyOf: (question.keyOf as KeyOf | undefined) ?? null,
-      signal: signal<Followed<unknown>>(NOTHING), readers: 0, more: "",
+      topic, path: pathOf(plain), most: question.most ?? FIRST_ROWS, keyOf: (question.keyOf as KeyOf | undefined) ?? null,
+      signal: signal<Followed<unknown>>(NOTHING), readers: 0,
+      followed: new Map(), behind: new Map(), behindOf: 0, round: 0, more: "",
       isLoading: false, isRefused: false,
     };
     return made;
@@ -153,27 +165,50 @@ export function useFollowed<T, R = never>(question: Question<R>): Followed<T> {
 /** Load rows of a list that are not loaded, if any is. */
 export async function loadMore(question: Question<never>): Promise<void> {
   const subject = subjects.get(topicOf(question));
-  if (!subject?.keyOf || !subject.more || subject.isLoading) return;
+  if (subject) await loadBehind(subject, subject.behind.size + 1);
+}
+
+/** Load rows behind those that are followed, until there are so many; what is shown meanwhile stays. */
+async function loadBehind(subject: Subject, wanted: number): Promise<void> {
+  if (!subject.keyOf || !subject.more || subject.isLoading) return;
   subject.isLoading = true;
+  const { round } = subject;
+  // Rows of an earlier round are loaded again, from the first one on.
+  const rows = new Map(subject.behindOf === round ? subject.behind : []);
+  let { more } = subject;
   try {
-    const joint = subject.path.includes("?") ? "&" : "?";
-    const rest = `limit=${MORE_ROWS}&continue=${encodeURIComponent(subject.more)}`;
-    const { value } = await get<Page<unknown>>(`${subject.path}${joint}${rest}`);
-    const before = subject.signal.value;
-    const rows = new Map(before.rows);
-    const order = new Set(before.order);
-    for (const row of value.items) {
-      const key = subject.keyOf(row);
-      rows.set(key, row);
-      order.add(key);
+    while (more && rows.size < wanted && round === subject.round) {
+      const joint = subject.path.includes("?") ? "&" : "?";
+      const page = `limit=${MORE_ROWS}&continue=${encodeURIComponent(more)}`;
+      const { value } = await get<Page<unknown>>(`${subject.path}${joint}${page}`);
+      for (const row of value.items) rows.set(subject.keyOf(row), row);
+      more = value.continue;
     }
-    subject.more = value.continue;
-    subject.signal.value = { ...before, rows, order: [...order] };
+    if (round === subject.round) {
+      Object.assign(subject, { behind: rows, behindOf: round, more });
+      show(subject, {});
+    }
   } catch (error) {
     if (error instanceof Refusal && error.status === 410) reopen();
   } finally {
     subject.isLoading = false;
   }
+  if (round !== subject.round && subject.behind.size) await loadBehind(subject, subject.behind.size);
+}
+
+/** Show the followed rows of a list, and behind them those that were loaded. */
+function show(subject: Subject, changes: Partial<Followed<unknown>>): void {
+  const behind = [...subject.behind].filter(([key]) => !subject.followed.has(key));
+  const rows = new Map([...subject.followed, ...behind]);
+  subject.signal.value = { ...subject.signal.peek(), ...changes, rows, order: [...rows.keys()] };
+}
+
+/** Take the followed rows of a list, as they are now. */
+function follow(subject: Subject, rows: Map<string, unknown>, more: string, changes: Partial<Followed<unknown>>): void {
+  Object.assign(subject, { followed: rows, more, round: subject.round + 1 });
+  if (!more) subject.behind = new Map();
+  show(subject, { ...changes, missing: "" });
+  if (subject.behind.size) void loadBehind(subject, subject.behind.size);
 }
 
 function reopen(): void {
@@ -187,7 +222,7 @@ function open(): void {
   const followed = [...subjects.values()].filter((subject) => !subject.isRefused);
   if (!followed.length || standing.value === "locked" || document.hidden) return;
   const query = followed.map((subject) => {
-    const topic = subject.keyOf ? withLimit(subject.topic) : subject.topic;
+    const topic = subject.keyOf ? withLimit(subject) : subject.topic;
     return `topic=${encodeURIComponent(topic)}`;
   });
   const opened = new EventSource(`${BASE}/stream?${query.join("&")}`);
@@ -209,8 +244,8 @@ function open(): void {
   opened.addEventListener("bye", () => window.setTimeout(reopen, 1000));
 }
 
-function withLimit(topic: string): string {
-  const limit = `limit=${FIRST_ROWS}`;
+function withLimit({ topic, most }: Subject): string {
+  const limit = `limit=${most}`;
   return topic.endsWith(")") ? `${topic.slice(0, -1)},${limit})` : `${topic}(${limit})`;
 }
 
@@ -263,6 +298,8 @@ interface Told {
   set?: unknown[];
   gone?: string[];
   order?: string[];
+  total?: number;
+  continue?: string;
 }
 
 function take(kind: "hello" | "rows" | "value" | "gap", told: Told & Partial<Envelope<unknown>>): void {
@@ -272,7 +309,7 @@ function take(kind: "hello" | "rows" | "value" | "gap", told: Told & Partial<Env
     clockAhead.value = Date.now() - Date.parse(told.asOf.at) - told.asOf.lagSeconds * 1000;
   }
   const subject = [...subjects.values()].find(
-    (each) => told.topic === (each.keyOf ? withLimit(each.topic) : each.topic),
+    (each) => told.topic === (each.keyOf ? withLimit(each) : each.topic),
   );
   if (!subject) return;
   const before = subject.signal.value;
@@ -291,21 +328,18 @@ function take(kind: "hello" | "rows" | "value" | "gap", told: Told & Partial<Env
     subject.signal.value = { ...before, value: told.value, missing: "" };
     return;
   }
-  const rows = new Map(before.rows);
-  const gone = new Set(told.gone);
-  for (const key of gone) rows.delete(key);
+  const rows = new Map(subject.followed);
+  for (const key of told.gone ?? []) rows.delete(key);
   for (const row of told.set ?? []) rows.set(subject.keyOf?.(row) ?? "", row);
-  const order = told.order ?? (gone.size ? before.order.filter((key) => !gone.has(key)) : before.order);
-  subject.signal.value = { ...before, rows, order, total: order.length, missing: "" };
+  const order = told.order ?? [...rows.keys()];
+  const followed = new Map(order.map((key) => [key, rows.get(key)]));
+  follow(subject, followed, told.continue ?? "", { total: told.total ?? order.length });
 }
 
 function takePage(subject: Subject, head: Envelope<Page<unknown>>): void {
   const page = head.value;
   const rows = new Map(page.items.map((row) => [subject.keyOf?.(row) ?? "", row]));
-  subject.more = page.continue;
-  subject.signal.value = {
-    head, value: page, missing: "", order: [...rows.keys()], rows, total: page.total,
-  };
+  follow(subject, rows, page.continue, { head, value: page, total: page.total });
 }
 
 // Browsers open few connections to one host: a tab that nobody sees leaves them to the others.

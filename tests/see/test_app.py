@@ -431,7 +431,7 @@ def test_an_answer_is_computed_once_for_all_who_follow_it(monkeypatch: pytest.Mo
     encode = overview.view_overview
     monkeypatch.setattr(routes, "view_overview", lambda *a: computed.append(1) or encode(*a))
     snapshot = fill(["a"])
-    values = [parse_topic("overview", "i").hello(snapshot, "i")["value"] for _ in range(3)]
+    values = [parse_topic("overview", "i").hello(snapshot)["value"] for _ in range(3)]
     assert (len(computed), values[0]) == (1, values[2])
 
 
@@ -462,7 +462,7 @@ def fill(names: list[str]) -> Snapshot:
 def test_changes_applied_to_the_first_answer_give_the_present_one(courses: list[set[str]]) -> None:
     topic = parse_topic("queue", "i")
     shown = {
-        row["names"][0]: row for row in topic.hello(fill(sorted(courses[0])), "i")["value"]["items"]
+        row["names"][0]: row for row in topic.hello(fill(sorted(courses[0])))["value"]["items"]
     }
     order = [f"pod/{name}" for name in shown]
     for names in courses[1:]:
@@ -475,6 +475,19 @@ def test_changes_applied_to_the_first_answer_give_the_present_one(courses: list[
         fresh = topic.route.compute(snapshot, Ask())
         assert order == [f"pod/{row['names'][0]}" for row in fresh]
         assert shown == {row["names"][0]: row for row in fresh}
+
+
+def test_of_a_long_list_the_first_page_is_followed() -> None:
+    topic = parse_topic("queue(limit=2)", "i")
+    assert len(topic.hello(fill(list("bcde")))["value"]["items"]) == 2
+    changes = topic.changes(fill(list("abcde")))
+    assert changes is not None
+    assert [row["names"] for row in changes["set"]] == [["default/a"], ["default/b"]]
+    assert (changes["total"], len(changes["order"])) == (5, 2)
+    changes = topic.changes(fill(list("abcd")))
+    assert changes is not None
+    assert (changes["gone"], changes["total"], "order" in changes) == ([], 4, False)
+    assert topic.changes(fill(list("abcd"))) is None
 
 
 @pytest.mark.parametrize(

@@ -154,7 +154,14 @@ def make_page(
     rows: Sequence[Row], query: ListQuery, form: ListForm, instance: str
 ) -> dict[str, Any]:
     """Return the page that is asked for. Raises ``InvalidQuery`` for fields that no row has."""
-    chosen, order = select(rows, query, form), form.sorts[query.sort]
+    return cut_page(select(rows, query, form), query, form, instance)
+
+
+def cut_page(
+    chosen: Sequence[Row], query: ListQuery, form: ListForm, instance: str
+) -> dict[str, Any]:
+    """Return the page that is asked for of rows that were selected. Raises ``InvalidQuery``."""
+    order = form.sorts[query.sort]
     left = chosen if query.after is None else _behind(chosen, query, form)
     shown = left[: query.limit]
     token = ""

@@ -31,6 +31,9 @@ SHARE: Final = 20
 _FORESIGHT_SECONDS: Final = 1.0
 """What foreseeing starts may take."""
 
+_FORGOTTEN_SECONDS: Final = 60.0
+"""Without a question for so long, nothing is computed before somebody asks again."""
+
 T = TypeVar("T")
 Read = Callable[[], tuple[Reading, Target]]
 """Reads the cluster in the calling thread; may raise ``KubeError``."""
@@ -73,6 +76,13 @@ class Snapshot:
         """Reads what is not in it; None if nobody can."""
         self._kept: dict[Hashable, Any] = {}
 
+    def prepare(self) -> None:
+        """Compute what most answers need, before they are asked for."""
+        try:
+            _ = self.waiting
+        except Exception:
+            log.exception("What waits cannot be computed")  # each answer that needs it says so
+
     def keep(self, key: Hashable, compute: Callable[[], T]) -> T:
         """Compute a value, once for all who ask for it; nobody may change it."""
         if key in self._kept:
@@ -108,6 +118,8 @@ class Snapshots:
         self._least_seconds = least_seconds
         self._reader = ThreadPoolExecutor(1, "reading")
         self._answerer = ThreadPoolExecutor(1, "answers")
+        self._answered_at = time.monotonic()
+        """When somebody asked last, or at first."""
         self._changed = asyncio.Condition()
 
     @property
@@ -133,13 +145,17 @@ class Snapshots:
             self.problem = str(error)
             log.warning("Cannot read the cluster", extra={"problem": self.problem})
         else:
-            self.last = Snapshot(reading, target, number, time.time(), self._on_demand)
+            snapshot = Snapshot(reading, target, number, time.time(), self._on_demand)
+            if time.monotonic() < self._answered_at + _FORGOTTEN_SECONDS:
+                await loop.run_in_executor(self._answerer, snapshot.prepare)
+            self.last = snapshot
             self.problem = ""
         async with self._changed:
             self._changed.notify_all()
 
     async def answer(self, compute: Callable[[], T]) -> T:
         """Compute something from a snapshot, after what others asked before."""
+        self._answered_at = time.monotonic()
         return await asyncio.get_running_loop().run_in_executor(self._answerer, compute)
 
     async def next_after(self, number: int, seconds: float) -> Snapshot | None:

@@ -25,7 +25,7 @@ from koord.see.paging import (
     InvalidQuery,
     ListQuery,
     Row,
-    make_page,
+    cut_page,
     parse_query,
     select,
 )
@@ -53,39 +53,50 @@ class Topic:
     route: Route
     ask: Ask
     query: ListQuery | None
+    instance: str
     sent: dict[str, Row] = field(default_factory=dict)
-    """Rows of a list by key, or the value under an empty one."""
+    """Rows of the first page of a list by key, or the value under an empty one."""
+    total: int = 0
+    """Rows of the whole list."""
     has_begun: bool = False
 
-    def hello(self, snapshot: Snapshot, instance: str) -> dict[str, Any]:
+    def hello(self, snapshot: Snapshot) -> dict[str, Any]:
         """Return the whole answer in its envelope; of a list the first page."""
         self.has_begun = True
         answer = self.route.answer_from(snapshot, self.ask)
+        page = self._take(answer.value)
+        head = head_for(self.route, snapshot, self.ask, self.instance, time.time())
+        return wrap(head, answer if page is None else replace(answer, value=page))
+
+    def _take(self, value: Any) -> dict[str, Any] | None:
+        """Note what is sent now; return it if it is the first page of a list."""
         form, query = self.route.form, self.query
-        if form is not None and query is not None:
-            self.sent = {form.key(row): row for row in select(answer.value, query, form)}
-            answer = replace(answer, value=make_page(answer.value, query, form, instance))
-        else:
-            self.sent = {"": answer.value}
-        return wrap(head_for(self.route, snapshot, self.ask, instance, time.time()), answer)
+        if form is None or query is None:
+            self.sent = {"": value}
+            return None
+        chosen = select(value, query, form)
+        self.sent = {form.key(row): row for row in chosen[: query.limit]}
+        self.total = len(chosen)
+        return cut_page(chosen, query, form, self.instance)
 
     def changes(self, snapshot: Snapshot) -> dict[str, Any] | None:
         """Return what differs from what was sent; None if nothing does.
 
-        Without ``order`` the rows that are not gone have the order that they had.
+        Of a list the first page is followed. Without ``order`` its rows that are not gone have the
+        order that they had.
         """
         value = self.route.answer_from(snapshot, self.ask).value
-        form, query, before = self.route.form, self.query, self.sent
-        if form is None or query is None:
-            self.sent = {"": value}
+        before, total = self.sent, self.total
+        page = self._take(value)
+        if page is None:
             return None if before == self.sent else {"value": value}
-        self.sent = {form.key(row): row for row in select(value, query, form)}
         changed = [row for key, row in self.sent.items() if before.get(key) != row]
         gone = [key for key in before if key not in self.sent]
+        body = {"set": changed, "gone": gone, "total": self.total, "continue": page["continue"]}
         order = list(self.sent)
         if order != [key for key in before if key in self.sent]:
-            return {"set": changed, "gone": gone, "order": order}
-        return {"set": changed, "gone": gone} if changed or gone else None
+            return {**body, "order": order}
+        return body if changed or gone or total != self.total else None
 
 
 def parse_topic(text: str, instance: str) -> Topic:
@@ -107,7 +118,7 @@ def parse_topic(text: str, instance: str) -> Topic:
     if route.form is None and params:
         raise InvalidQuery(f"topic: {route.answer.lower()} has no {next(iter(params))}")
     query = parse_query(params, route.form, instance) if route.form is not None else None
-    return Topic(text, route, Ask({key: given[key] for key in names}), query)
+    return Topic(text, route, Ask({key: given[key] for key in names}), query, instance)
 
 
 class EventStreams:
@@ -206,7 +217,7 @@ class _NextEvent:
         topic, identity = self.topic, f"{self.instance}:{self.snapshot.number}"
         try:
             if not topic.has_begun:
-                body = {"topic": topic.name, **topic.hello(self.snapshot, self.instance)}
+                body = {"topic": topic.name, **topic.hello(self.snapshot)}
                 return _event("hello", body, identity)
             changes = topic.changes(self.snapshot)
         except NothingThere as error:

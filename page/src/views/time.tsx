@@ -35,7 +35,7 @@ export function TimeView() {
     sort: "-at", from: read("from"), to: read("to"), namespace: read("ns"), class: read("class"), what: read("what"),
     search: read("q").slice(0, 64),
   };
-  const question: Question<Entry> = { topic: "decisions", path: "decisions", params, keyOf: (row) => row.key };
+  const question: Question<Entry> = { topic: "decisions", path: "decisions", params, keyOf: (row) => row.key, most: 1000 };
   const { head, value, missing, order, rows, total } = useFollowed<Page<Entry>, Entry>(question);
   const isFiltered = Object.entries(params).some(([name, text]) => name !== "sort" && text);
   return (
