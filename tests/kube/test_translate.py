@@ -20,7 +20,8 @@ from koord.domains.registry import make_pod_translator
 from koord.kube.kind import TranslatorOptions
 from koord.kube.translate.amounts import parse_amount
 from koord.kube.translate.cluster_objects import translate_node
-from koord.kube.translate.gangs import PodGroupTranslator, translate_native
+from koord.kube.translate.gangs import PodGroupTranslator
+from koord.kube.translate.native_groups import translate_native
 from koord.kube.translate.pods import PodTranslator
 from koord.kube.wire import WireCustomResource, WireNativePodGroup, WireNode, WirePod
 

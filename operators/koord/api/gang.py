@@ -247,6 +247,15 @@ def parse_pod_group_settings(
     return reader.settings(min_member, wait_seconds), tuple(reader.bad)
 
 
+def parse_native_settings(
+    key: str, min_count: int, annotations: Texts, defaults: GangDefaults = UPSTREAM_DEFAULTS
+) -> tuple[GangSettings, tuple[BadSetting, ...]]:
+    """Parse the settings of a native PodGroup of Kubernetes; its wait time is an annotation."""
+    reader = _AnnotationReader(key, annotations, defaults)
+    settings = reader.settings(min_count, reader.wait_seconds())
+    return settings, tuple(reader.bad)
+
+
 def encode_bind_record(group_id: str, member_count: int) -> dict[str, str]:
     """Return the annotations of a bound member, under the deprecated keys as well."""
     count = str(member_count)

@@ -23,7 +23,7 @@ from typing import Protocol
 
 from koord.core.model.object_size import AnnotationsTooLarge, ObjectTooLarge
 from koord.core.model.plan import Assignment, ObjectWrite, Placement, Unit
-from koord.core.model.pods import Handling
+from koord.core.model.pods import Handling, Pod
 from koord.core.model.reasons import BindFailed, Reason
 from koord.kube.binder import Binder
 from koord.kube.outcomes import (
@@ -197,8 +197,9 @@ async def _release_and_bind(
     if not _has_quorum(unit, members):
         result.not_bound |= {member.pod.uid for member in members}
         return
-    mine = [member for member in members if not _is_left_to_others(member)]
-    result.left_to_others = {member.pod.uid for member in members if _is_left_to_others(member)}
+    left = _find_left_to_others(unit, members)
+    result.left_to_others = left
+    mine = [member for member in members if member.pod.uid not in left]
     await _run(bind, mine, placement, result)
     result.bound = {member.pod.uid for member in mine if member.pod.uid not in result.not_bound}
 
@@ -300,10 +301,21 @@ def _record(member: Assignment, outcome: Outcome, result: Commit) -> None:
             result.failures[uid] = CommitFailure(status, message, is_too_large)
 
 
-def _is_left_to_others(member: Assignment) -> bool:
-    pod = member.pod
-    is_theirs = pod.handling is Handling.RELEASE_PINNED and pod.may_need_kube_scheduler
-    return is_theirs or pod.handling is Handling.STAND_IN
+def _find_left_to_others(unit: Unit, members: Iterable[Assignment]) -> set[str]:
+    """Return the uids of the members that we do not bind: another scheduler does, or nobody."""
+    left, theirs = set[str](), dict[str, Pod]()
+    for member in members:
+        pod = member.pod
+        if pod.handling is Handling.STAND_IN:
+            left.add(pod.uid)
+        elif pod.handling is Handling.RELEASE_PINNED:
+            theirs[pod.uid] = pod
+    left |= {uid for uid, pod in theirs.items() if pod.may_need_kube_scheduler}
+    for demand in unit.demands if theirs else ():
+        of_gang = {pod.uid for pod in demand.pods} & theirs.keys()
+        if demand.is_left_to_scheduler(len(of_gang)):
+            left |= of_gang
+    return left
 
 
 def _has_quorum(unit: Unit, members: Iterable[Assignment]) -> bool:

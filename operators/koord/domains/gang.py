@@ -10,7 +10,8 @@ from koord.domains.planning import Planning
 from koord.kube.errors import Forbidden, NotFound
 from koord.kube.kind import Kind, Stateless, of_gangs, of_model
 from koord.kube.reflector import Absence
-from koord.kube.translate.gangs import PodGroupTranslator, translate_native
+from koord.kube.translate.gangs import PodGroupTranslator
+from koord.kube.translate.native_groups import translate_native
 from koord.kube.wire import WireNativePodGroup
 
 POD_GROUPS: Final = of_model(

@@ -348,10 +348,33 @@ class NativePolicy(Struct, gc=False):
     gang: NativeGangPolicy | None = None
 
 
+class NativeTopology(Struct, gc=False):
+    """One of ``spec.schedulingConstraints.topology``: a node label."""
+
+    key: str = ""
+
+
+class NativeConstraints(Struct, gc=False):
+    """``spec.schedulingConstraints``."""
+
+    topology: list[NativeTopology] | None = None
+
+
+class NativeClaim(Struct, gc=False):
+    """One of ``spec.resourceClaims``, which belong to the group."""
+
+    name: str = ""
+
+
 class NativePodGroupSpec(Struct, rename="camel", gc=False):
-    """``spec`` of a native PodGroup."""
+    """``spec`` of a native PodGroup. ``disruptionMode`` was a text first, and is a union since."""
 
     scheduling_policy: NativePolicy = msgspec.field(default_factory=NativePolicy)
+    scheduling_constraints: NativeConstraints | None = None
+    disruption_mode: Raw = Raw()
+    priority: int | None = None
+    preemption_policy: str | None = None
+    resource_claims: list[NativeClaim] | None = None
 
 
 class WireNativePodGroup(Struct, gc=False):

@@ -82,10 +82,12 @@ def find_surplus(
 ) -> list[Pod]:
     """Return the members above the minimum of a gang, the first victims first.
 
-    Gangs with sub-groups or multiples do not lose members one by one.
+    Gangs with sub-groups or multiples do not lose members one by one, nor those that say so.
     """
     spec = state.gangs.spec(gang)
     if spec is None or spec.sub_groups is not None:
+        return []
+    if spec.native is not None and spec.native.is_disrupted_whole:
         return []
     if spec.topology is not None and spec.topology.multiples:
         return []

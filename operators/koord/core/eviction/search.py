@@ -230,6 +230,9 @@ def _find_blocking_reason(unit: Unit) -> Reason | None:
     for pod in unit.pods:
         if pod.never_preempts:
             return PreemptionNever(pod.key, pod.handling is Handling.RESERVE)
+    for demand in unit.demands:
+        if demand.native is not None and demand.native.never_preempts:
+            return PreemptionNever(demand.pods[0].key)
     if not unit.required:
         return OnlySurplus(unit.demands[0].gang)
     return None

@@ -27,6 +27,7 @@ from koord.core.gang.lost_members import (
     find_lost_members,
     serves,
 )
+from koord.core.gang.native import find_native_problem
 from koord.core.gang.no_settings import explain_no_settings
 from koord.core.gang.reasons import (
     GangCount,
@@ -338,6 +339,8 @@ class _Part:
         """
         if self._states[self._gangs[0]].spec is None:
             return explain_no_settings(self._cache, self._gangs[0])
+        if problem := find_native_problem({gang: self._states[gang] for gang in self._gangs}):
+            return problem
         if self.is_satisfied and not self._compat:
             return None
         return self._find_exceeded_limit() or self._find_problem_of_lists()
@@ -455,6 +458,8 @@ class _Part:
             placed_with=placed_with,
             placed_there=sum(self._states[name].tally.placed for name in placed_with),
             sub_groups=None if spec is None else spec.sub_groups,
+            native=None if spec is None else spec.native,
+            placed_alive=0 if spec is None or spec.native is None else tally.placed,
         )
 
     def _find_placed_with(self, gang: GangKey, spec: GangSpec) -> tuple[GangKey, ...]:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar, Final, TypeAlias
 
+from koord.core.gang.native_reasons import NativeProblem
 from koord.core.model.gangs import BadValue, DeprecatedKey, GangKey, GangMembership, OnMemberFailure
 from koord.core.model.reason_class import ReasonClass
 from koord.core.model.reasons import Reason, RefusedByScheduler, TooLarge, UnknownGang
@@ -152,7 +153,7 @@ class PodGroupsNotServed(Reason):
     rests_on: ClassVar = _POD_GROUPS
     meaning: ClassVar = (
         "pods name a PodGroup of Kubernetes' own, and the API server serves none of the "
-        "[versions that are read](gangs.md#gangs-declared-for-other-systems), or does not allow "
+        "[versions that are read](native-groups.md#which-version-is-read), or does not allow "
         "the operators to read it"
     )
     way_out: ClassVar = (
@@ -492,6 +493,7 @@ NotReady: TypeAlias = (
     MissingMembers
     | MissingPodGroup
     | PodGroupsNotServed
+    | NativeProblem
     | MissingGang
     | InconsistentGroup
     | InvalidAnnotation

@@ -12,12 +12,12 @@ from functools import cached_property, lru_cache
 from typing import Final, NamedTuple, TypeAlias
 
 from koord.core.model.gang_history import Episode
+from koord.core.model.native_terms import NativeTerms
 from koord.core.model.run_terms import NO_TERMS, RunTerms
 from koord.core.model.topology_constraint import TopologyConstraint
 
 GangKey: TypeAlias = str
 """``namespace/name`` of a gang."""
-
 DEFAULT_WAIT_SECONDS = 600
 DEFAULT_HOLD_SECONDS = 600
 """How long room is kept for a gang at most."""
@@ -390,6 +390,7 @@ class GangSpec:
     run: RunTerms = NO_TERMS
     finished: int = 0
     """How many of ``total`` have succeeded or were given up, as what owns the pods says."""
+    native: NativeTerms | None = None
 
 
 def tree_of(spec: GangSpec | None) -> SubGroupTree | None:

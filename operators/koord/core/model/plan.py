@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from koord.core.model.gangs import SubGroupTree
+from koord.core.model.native_terms import NativeTerms
 from koord.core.model.pods import Allocation, Pod
 from koord.core.model.reasons import Reason
 from koord.core.model.run_terms import NO_TERMS, RunTerms
@@ -79,6 +80,20 @@ class Demand:
     """Whether the owner of the gang keeps it from starting; without that it is another demand."""
     run: RunTerms = NO_TERMS
     """What the gang says of its run."""
+    native: NativeTerms | None = None
+    """What it says if it is a native PodGroup of Kubernetes."""
+    placed_alive: int = 0
+    """Members of a native PodGroup that have a node, and have not ended."""
+
+    def is_left_to_scheduler(self, members: int) -> bool:
+        """Whether the scheduler that the members name binds them, if so many are released.
+
+        kube-scheduler writes the status of a native PodGroup only if it binds the members, and it
+        waits until it sees as many as the minimum: it does not count those that have succeeded.
+        """
+        if self.native is None:
+            return False
+        return not self.native.is_gang or self.placed_alive + members >= self.min_member
 
     def first_required(self) -> Sequence[Pod]:
         """Return the first pods in order, as many as are required."""

@@ -15,6 +15,8 @@ ROOT_LAYER: Final = "ClusterTopologyLayer"
 NODE_LAYER: Final = "NodeTopologyLayer"
 """Built in: one domain per node; always listed, always the lowest layer."""
 DEFAULT_TOPOLOGY: Final = "default"
+_LABEL_TOPOLOGY: Final = "node label "
+_WITHIN: Final = " in "
 
 
 class GatherStrategy(StrEnum):
@@ -62,6 +64,23 @@ class TopologyConstraint:
             for layer_constraint in self.layers
             if layer_constraint.strategy is strategy
         )
+
+
+def name_label_topology(key: str, within: str = "") -> str:
+    """Return the name of the topology of which the domains are the values of one node label.
+
+    No object has such a name. ``within`` names a topology whose other layers are used, too, if the
+    label is one of its layers.
+    """
+    return f"{_LABEL_TOPOLOGY}{key}{_WITHIN}{within}" if within else f"{_LABEL_TOPOLOGY}{key}"
+
+
+def parse_label_topology(name: str) -> tuple[str, str] | None:
+    """Return the node label and the topology that such a name is made of; None for any other."""
+    if not name.startswith(_LABEL_TOPOLOGY):
+        return None
+    key, _, within = name.removeprefix(_LABEL_TOPOLOGY).partition(_WITHIN)
+    return key, within
 
 
 @dataclass(frozen=True, slots=True)

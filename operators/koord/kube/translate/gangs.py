@@ -15,7 +15,6 @@ from koord.api.gang import (
     GangSettings,
     NameSource,
     PodGang,
-    make_foreign_name,
     parse_pod_gang,
     parse_pod_group_settings,
 )
@@ -65,7 +64,7 @@ from koord.core.model.topology_constraint import (
 from koord.kube.decode import MALFORMED
 from koord.kube.translate.run_terms import make_run_terms
 from koord.kube.translate.statuses import SeenStatuses
-from koord.kube.wire import WireCustomResource, WireNativePodGroup, WireObjectMeta
+from koord.kube.wire import WireCustomResource, WireObjectMeta
 
 _NO_TEXTS: Final[dict[str, str]] = {}
 _PHASES: Final = {phase.value: phase for phase in GangPhase}
@@ -324,20 +323,3 @@ def _read_status(raw: bytes) -> PodGroupStatus:
     except MALFORMED:
         # Invalid: the next write replaces it.
         return _UNKNOWN
-
-
-def translate_native(wire: WireNativePodGroup, defaults: GangDefaults) -> ObservedPodGroup:
-    """Translate a native PodGroup of Kubernetes; without gang policy its minimum is 0."""
-    meta, gang = wire.metadata, wire.spec.scheduling_policy.gang
-    key = make_gang_key(meta.namespace, make_foreign_name(keys.NATIVE_GROUP, meta.name))
-    settings, _ = parse_pod_group_settings(
-        key, gang.min_count if gang is not None else 0, None, _NO_TEXTS, defaults
-    )
-    return ObservedPodGroup(
-        key=key,
-        uid=meta.uid,
-        spec=make_gang_spec(key, settings, GangSource.NATIVE, ()),
-        generation=meta.generation,
-        created=meta.creation_timestamp.timestamp() if meta.creation_timestamp else 0.0,
-        is_terminating=meta.deletion_timestamp is not None,
-    )
