@@ -1,10 +1,16 @@
-"""Kubernetes' native PodGroups, and the deletion of our PodGroup CRD."""
+"""Kubernetes' native PodGroups beside kube-scheduler, and the deletion of our PodGroup CRD.
+
+``v1alpha2`` is served by the API server of 1.36, with its gates on. Objects of later versions are
+decoded in ``tests/gang/test_native.py``; ``tests/kube/test_reflector.py`` changes versions.
+"""
 
 import json
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import yaml
+from tests.docs.markdown import parse_page
 from tests.operators.conftest import (
     ROOT,
     SERVICE_ACCOUNT,
@@ -19,8 +25,17 @@ from koord_sandbox.components import Component
 
 PATH = "/apis/scheduling.k8s.io/v1alpha2"
 SERVED = [f"--runtime-config={PATH.removeprefix('/apis/')}=true"]
-GATES = "--feature-gates=GenericWorkload=true"
+GATES = "--feature-gates=" + ",".join(
+    f"{gate}=true"
+    for gate in (
+        "GenericWorkload",
+        "GangScheduling",
+        "TopologyAwareWorkloadScheduling",
+        "WorkloadAwarePreemption",
+    )
+)
 CRD = "podgroups.scheduling.sigs.k8s.io"
+THEIRS = {"scheduler": "default-scheduler", "schedulingGroup": {"podGroupName": "train"}}
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +43,8 @@ def native_box() -> Iterator[Sandbox]:
     version = kubernetes_version()
     if version < (1, 36):
         pytest.skip(f"the API of 1.36 is read, and this is {version[0]}.{version[1]}")
-    with Sandbox(arguments={Component.APISERVER: [*SERVED, GATES]}) as box:
+    arguments = {Component.APISERVER: [*SERVED, GATES], Component.SCHEDULER: [GATES]}
+    with Sandbox(arguments=arguments) as box:
         box.apply(ROOT / "crds")
         box.kubectl("apply", "-k", str(ROOT / "manifests/base"))
         yield box
@@ -98,6 +114,58 @@ def test_workload_is_not_referenced_by_pods(native: Cluster) -> None:
     native.expect_pod("w-0", "MissingMembers")
     native.pod("w-1", **group)
     native.expect_bound("w-0", "w-1")
+
+
+def condition_of(cluster: Cluster, name: str) -> tuple[str, str]:
+    """Return status and reason of the condition that kube-scheduler writes."""
+    path = f"{PATH}/namespaces/{cluster.namespace}/podgroups/{name}"
+    return cluster.condition(cluster.box.client.get(path), "PodGroupScheduled")[:2]
+
+
+@pytest.mark.sandbox
+def test_kube_scheduler_binds_what_is_released_and_says_so(native: Cluster) -> None:
+    """The gang goes to the one rack that has room for it, and kube-scheduler agrees."""
+    nodes = native.add_nodes(4)
+    for at, node in enumerate(nodes):
+        label = {"metadata": {"labels": {"rack": "r1" if at < 1 else "r2"}}}
+        native.box.client.patch(f"/api/v1/nodes/{node}", label)
+    constraints = {"topology": [{"key": "rack"}]}
+    create_group(native, "train", 2, schedulingConstraints=constraints, disruptionMode="PodGroup")
+    for name in ("train-0", "train-1", "train-2"):
+        native.pod(name, **THEIRS)
+    native.expect_bound("train-0", "train-1", "train-2")
+    assert set(native.bound().values()) == set(nodes[1:])
+    native.expect(lambda: condition_of(native, "train")[0] == "True", "the group is scheduled")
+    bound_by_us = [write for write in native.writes() if write[2] == "binding"]
+    assert not bound_by_us
+    # A replacement stays in their rack, where there is no room: it is not released.
+    native.delete_pod("train-0")
+    native.pod("other", scheduler="default-scheduler", gated=False, nodeName=nodes[1])
+    native.pod("train-3", **THEIRS)
+    native.expect_pod("train-3", "NoDomainFits")
+
+
+@pytest.mark.sandbox
+def test_members_that_wait_without_gate_are_told(native: Cluster) -> None:
+    native.add_nodes(2)
+    create_group(native, "train", 2)
+    native.pod("train-0", **THEIRS)
+    native.pod("train-1", gated=False, **THEIRS)
+    native.expect_pod("train-0", "MixedGates")
+    assert not native.bound()
+
+
+@pytest.mark.sandbox
+def test_example_of_the_page_starts(native: Cluster) -> None:
+    (example,) = (b for b in parse_page(ROOT / "docs/native-groups.md", "page") if b.title == "")
+    group, job = yaml.safe_load_all(example.text)
+    job["spec"]["template"]["spec"]["nodeSelector"] = {"test": native.namespace}
+    native.add_nodes(4)
+    client, namespace = native.box.client, native.namespace
+    client.create(f"{PATH}/namespaces/{namespace}/podgroups", group)
+    client.create(f"/apis/batch/v1/namespaces/{namespace}/jobs", job)
+    native.expect(lambda: len(native.bound()) == 4, "all of the Job are bound")
+    native.expect(lambda: condition_of(native, "train")[0] == "True", "the group is scheduled")
 
 
 @pytest.mark.sandbox
