@@ -13,6 +13,7 @@ import json
 import re
 import subprocess
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -65,7 +66,11 @@ PARTS = (
     Part("users", "manifests/overlays/users", "users"),
     Part("pod-monitor", "manifests/monitoring/pod-monitor.yaml", "monitoring.podMonitor"),
     Part("alerts", "manifests/monitoring/alerts.yaml", "monitoring.alerts"),
+    Part("alerts-teams", "manifests/monitoring/alerts-teams.yaml", "monitoring.teamAlerts"),
     Part("dashboard", "manifests/monitoring/dashboard.json", "monitoring.dashboard"),
+    Part(
+        "dashboard-teams", "manifests/monitoring/dashboard-teams.json", "monitoring.teamDashboard"
+    ),
 )
 
 IMAGE = '"{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}"'
@@ -94,9 +99,9 @@ def find_kubectl() -> Path:
     return cache.path(KUBECTL)
 
 
-def make_rule(text: str) -> Document:
+def make_rule(text: str, name: str = "koord-operators") -> Document:
     """Return the alerts as an object of the Prometheus Operator."""
-    metadata = {"name": "koord-operators", "namespace": NAMESPACE, "labels": dict(LABELS)}
+    metadata = {"name": name, "namespace": NAMESPACE, "labels": dict(LABELS)}
     return {
         "apiVersion": "monitoring.coreos.com/v1",
         "kind": "PrometheusRule",
@@ -105,14 +110,15 @@ def make_rule(text: str) -> Document:
     }
 
 
-def make_dashboard(text: str) -> Document:
+def make_dashboard(text: str, name: str = "koord-operators") -> Document:
     """Return the dashboard as Grafana's sidecar looks for it."""
+    title = "koord-dashboard" if name == "koord-operators" else f"{name}-dashboard"
     labels = LABELS | {"grafana_dashboard": "1"}
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": {"name": "koord-dashboard", "namespace": NAMESPACE, "labels": labels},
-        "data": {"koord-operators.json": text},
+        "metadata": {"name": title, "namespace": NAMESPACE, "labels": labels},
+        "data": {f"{name}.json": text},
     }
 
 
@@ -120,7 +126,9 @@ LABELS = {"app.kubernetes.io/part-of": "koord-operators"}
 OF_FILES: dict[str, Callable[[str], Document]] = {
     "pod-monitor.yaml": yaml.safe_load,
     "alerts.yaml": make_rule,
+    "alerts-teams.yaml": partial(make_rule, name="koord-teams"),
     "dashboard.json": make_dashboard,
+    "dashboard-teams.json": partial(make_dashboard, name="koord-teams"),
 }
 
 

@@ -4,9 +4,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from types import FunctionType
+from unittest.mock import Mock
 
 from prometheus_client.parser import text_string_to_metric_families
-from tests.builders import make_node
+from tests.builders import make_node, make_pod
+from tests.cluster import make_cluster, make_unit
 from tests.controllers.test_queue_looks import make_looks, make_waiting
 from tests.load.load_cluster import LoadCluster, options_of
 from tests.objects import upsert_reservation
@@ -16,6 +18,7 @@ from koord.answers.standing import QueueStanding
 from koord.controllers.queue_looks import ForecastError, UnitStart
 from koord.controllers.quota_status import QuotaAudit
 from koord.core.audit.ring import Ring
+from koord.core.engine.queue import Blocked, Queue
 from koord.core.engine.state import ClusterState
 from koord.core.load.aware import LoadAware
 from koord.core.model.reasons import REASONS
@@ -34,6 +37,7 @@ from koord.runtime import collectors
 from koord.runtime.collectors import QuotaSeries, SeriesCollector
 from koord.runtime.metrics import Metrics
 from koord.runtime.queue_series import watch_queues
+from koord.runtime.team_series import TeamFigures, watch_teams
 
 OF_PROMETHEUS = {"up": set()}
 """Series that every job has, with their labels beside those of the target."""
@@ -64,7 +68,8 @@ class Series:
 
 HOOKS = Hooks()
 HOOKS.fail("hook", "load", ImportError())
-SUMMARY = Summary("q", max={"cpu": 1}, share={"cpu": 1}, used={"cpu": 1})
+CPU_ONE = {"cpu": 1}
+SUMMARY = Summary("q", max=CPU_ONE, min=CPU_ONE, share=CPU_ONE, used=CPU_ONE, request=CPU_ONE)
 
 
 def make_metrics() -> Metrics:
@@ -101,7 +106,7 @@ def make_metrics() -> Metrics:
     for make, measured in made.items():
         series = make(measured)
         metrics.watch(*([series] if isinstance(series, SeriesCollector) else series))
-    metrics.watch(*_watch_queues(metrics))
+    metrics.watch(*_watch_queues(metrics), *watch_teams(_make_figures()))
     metrics.watch_quotas(QuotaSeries(lambda: (SUMMARY,)))
     for operation in ("settle", "solve"):
         with quotas.stopwatch(operation), HOOKS.stopwatch("hook", "check_unit"):
@@ -140,6 +145,18 @@ def _watch_queues(metrics: Metrics) -> list[SeriesCollector]:
     queues.figures.on_end(Knowledge.DECLARED, 0.5)
     queues.largest_shares = lambda _: [("q", [Fraction(1)])]
     return series
+
+
+def _make_figures() -> TeamFigures:
+    """Return figures of a cluster with a unit of each class, and of GPUs."""
+    cluster = make_cluster().nodes(make_node("n0").gpu(8))
+    queue = Queue()
+    for at, (code, kind) in enumerate(sorted(REASONS.items())):
+        if kind.reason_class is not None:
+            pod = make_pod(f"p{at}").gpu(1).build()
+            reason = Mock(spec=kind, reason_class=kind.reason_class, code=code)
+            queue.blocked[pod.uid] = Blocked(make_unit(pod.uid, [pod]), (pod,), reason)
+    return TeamFigures(cluster.state, queue, lambda: 0.0)
 
 
 def _public_functions() -> Iterator[FunctionType]:

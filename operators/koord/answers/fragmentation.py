@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from koord.answers.encoding import encode
 from koord.core.device.fragmentation import SizeLoss, measure_losses
+from koord.core.device.ledger import DeviceLedger
 from koord.core.device.plugin import Devices
 from koord.core.device.status import DeviceState, NodeDeviceStatus, observe_devices
 from koord.core.device.vendors import MODEL_LABEL
@@ -104,6 +105,53 @@ def sum_up(model: str, nodes: Sequence[NodeGpus]) -> ModelFragmentation:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class GpuCounts:
+    """The GPUs of one model, counted quickly: reserved ones are used, stranded ones free."""
+
+    model: str
+    used: int
+    free: int
+    broken: int
+    down: int
+    sizes: tuple[SizeLoss, ...]
+
+
+def count_by_model(state: ClusterState) -> tuple[GpuCounts, ...]:
+    """Return the GPUs by model, sorted by its name, without looking at pods."""
+    devices, table = state.plugin(Devices), state.table
+    columns = [table.columns[card] for card in CARDS if card in table.columns]
+    counts_of: dict[DeviceLedger, tuple[int, int, int]] = {}
+    by_model: dict[str, list[NodeGpus]] = {}
+    for name, row in table.live_rows():
+        node, ledger = table.node_at(row), devices.ledger_of(name)
+        if ledger is not None and ledger.inventory.of(GPU):
+            if ledger not in counts_of:
+                counts_of[ledger] = _count_of_ledger(ledger)
+            used, free, broken = counts_of[ledger]
+        else:
+            total = sum(node.allocatable.get(card, 0) for card in CARDS)
+            used = min(sum(int(table.used[column, row]) for column in columns), total)
+            free, broken = total - used, 0
+        if used or free or broken:
+            gpus = NodeGpus(name, "", used, 0, free, broken, is_down=node.has_failed)
+            by_model.setdefault(model_of(node), []).append(gpus)
+    summed = {model: sum_up(model, nodes) for model, nodes in sorted(by_model.items())}
+    return tuple(
+        GpuCounts(model, gpus.used, gpus.free, gpus.broken, gpus.down, gpus.sizes)
+        for model, gpus in summed.items()
+    )
+
+
+def _count_of_ledger(ledger: DeviceLedger) -> tuple[int, int, int]:
+    """Return how many GPUs are used, free and broken."""
+    gpus = ledger.inventory.of(GPU)
+    healthy = [gpu for gpu in gpus if any(amount for _, amount in gpu.total)]
+    free = sum(not ledger.use_of(GPU, gpu.minor).users for gpu in healthy)
+    free = max(0, free - ledger.foreign)
+    return len(healthy) - free, free, len(gpus) - len(healthy)
+
+
 def count_gpus_of_nodes(state: ClusterState) -> Mapping[str, NodeGpus]:
     """Return the GPUs of every node that has some, by its name."""
     return {gpus.node: gpus for gpus in find_gpus(state)}
@@ -137,7 +185,7 @@ def _count_reported(node: Node, status: NodeDeviceStatus, holding: frozenset[str
     unknown = min(status.foreign, free)  # nobody knows which, and they are not free
     return NodeGpus(
         node.name,
-        _model_of(node),
+        model_of(node),
         used=len(taken) - held + unknown,
         held=held,
         free=free - unknown,
@@ -159,7 +207,7 @@ def _count_plain(node: Node, cycle: Cycle, row: int, by_pods: int) -> NodeGpus:
     used = min(by_pods, taken)
     return NodeGpus(
         node.name,
-        _model_of(node),
+        model_of(node),
         used=used,
         held=taken - used,
         free=total - taken,
@@ -167,7 +215,8 @@ def _count_plain(node: Node, cycle: Cycle, row: int, by_pods: int) -> NodeGpus:
     )
 
 
-def _model_of(node: Node) -> str:
+def model_of(node: Node) -> str:
+    """Return the model of the GPUs of a node; the name of the resource where no label tells."""
     labels = (node.labels[label] for label in _MODEL_LABELS if label in node.labels)
     return next(labels, None) or next((card for card in CARDS if node.allocatable.get(card)), GPU)
 

@@ -59,6 +59,7 @@ from koord.runtime.descriptions import count_by_reason
 from koord.runtime.discovery import NameGuard
 from koord.runtime.queue_series import watch_queues
 from koord.runtime.settings import Settings
+from koord.runtime.team_series import TeamFigures, watch_teams
 
 if TYPE_CHECKING:
     from koord.runtime.wiring import Parts
@@ -120,6 +121,7 @@ def start(parts: "Parts") -> None:
     parts.metrics.watch(
         pending_units(lambda: count_by_reason(placement)),
         kubelet_rejections(lambda: parts.reader.rejections),
+        *watch_teams(TeamFigures(parts.reader.state, placement.queue, placement.clock)),
     )
     evictions.add(_make_reclaim(parts, placement, evictions, options))
     policy, looks = _make_preemption(parts, placement, evictions), _look_at_queues(parts, placement)
