@@ -27,10 +27,14 @@ from koord.api.keys import operators
 from koord.core.queue.promises import MoveCause
 
 LARGE: Final = "large"
+URGENT: Final = "urgent"
 QUOTA: Final = "team"
 _SIZE: Final = 8
+_URGENT: Final = 2
 _PODS: Final = f"/api/v1/namespaces/{NAMESPACE}/pods"
 _MOST_WRITES: Final = 14
+_TOLD_SECONDS: Final = 65.0
+"""A status that changes soon after it was written is written again by then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +55,15 @@ def make_race(seed: int) -> Race:
     quota = make_quota(QUOTA, 0, _SIZE * nodes, {})
     quota["metadata"]["annotations"] = {f"{operators.PREFIX}queue": settings}
     olds = [_make_old(rng, at) for at in range(nodes)]
+    has_urgent = nodes > 2 and rng.random() < 0.5
+    zones = ["a" if has_urgent and at < _URGENT else "b" for at in range(nodes)]
     small = [
         Step(rng.choice((0.0, 0.02, 0.4)), "create_pod", (_plan(f"small-{at}"),))
         for at in range(rng.randint(1, 3))
     ]
     members = [Step(0.0, "create_pod", (_plan(f"{LARGE}-{at}", LARGE),)) for at in range(nodes)]
-    freed = rng.sample(range(nodes), rng.randint(1, nodes - 1))
+    free = [at for at in range(nodes) if not has_urgent or zones[at] == "b"]
+    freed = rng.sample(free, rng.randint(1, min(len(free), nodes - 1)))
     ends = [Step(rng.choice((0.0, 0.1, 1.0)), "delete_pod", (f"old-{at}",)) for at in freed]
     late = [*small, *ends]
     rng.shuffle(late)
@@ -64,13 +71,14 @@ def make_race(seed: int) -> Race:
     steps = (
         Step(0.0, "inject_faults", ((), 0.0, rng.choice((0.0, 0.02, 0.3)))),
         Step(0.0, "crash_at", (crash,)),
-        *(Step(0.0, "add_node", (f"n{at}", _SIZE)) for at in range(nodes)),
+        *(Step(0.0, "add_node", (f"n{at}", _SIZE, zone)) for at, zone in enumerate(zones)),
         Step(0.0, "request", ("POST", PATH, quota)),
         *(step for steps in olds for step in steps),
         Step(0.0, rng.choice(("start", "begin_with_standby"))),
         Step(0.3, "put_pod_group", (make_pod_group(LARGE, nodes),)),
         *members,
-        Step(rng.choice((0.5, after + 1.5, after + 1.5)), "wait"),
+        Step(rng.choice((0.5, after + 1.5, _TOLD_SECONDS, _TOLD_SECONDS)), "wait"),
+        *(_make_urgent(after) if has_urgent else ()),
         *late,
         Step(rng.choice((0.5, 4.0)), "crash"),
         Step(0.2, "create_pod", (_plan("small-late"),)),
@@ -83,11 +91,27 @@ def _plan(name: str, gang: str = "") -> PodPlan:
     return PodPlan(name, gpus=_SIZE, gang=gang, quota=QUOTA)
 
 
+def _make_urgent(after: int) -> list[Step]:
+    """Return what creates a gang that comes first by then: it cannot start, and no small one may.
+
+    The large one has room reserved still, though it is not the first of its queue any more.
+    """
+    steps = [Step(0.0, "put_pod_group", (make_pod_group(URGENT, _URGENT),))]
+    for at in range(_URGENT):
+        plan = PodPlan(
+            f"{URGENT}-{at}", gpus=_SIZE, gang=URGENT, quota=QUOTA, zone="a", priority=10
+        )
+        pod = plan.render()
+        pod["spec"]["activeDeadlineSeconds"] = 300
+        steps.append(Step(0.0, "request", ("POST", _PODS, pod)))
+    return [*steps, Step(after + 0.5, "wait")]
+
+
 def _make_old(rng: random.Random, at: int) -> list[Step]:
-    """Return what creates a pod that runs, with a limit."""
+    """Return what creates a pod that runs, with a limit; nobody may evict it."""
     name = f"old-{at}"
     pod = PodPlan(name, gpus=_SIZE, gated=False, quota=QUOTA, node=f"n{at}").render()
-    pod["spec"]["activeDeadlineSeconds"] = rng.choice((300, 600, 900))
+    pod["spec"] |= {"priority": 20, "activeDeadlineSeconds": rng.choice((300, 600, 900))}
     return [Step(0.0, "request", ("POST", _PODS, pod)), Step(0.0, "accept_pod", (name,))]
 
 
@@ -149,7 +173,8 @@ def run_race(race: Race) -> Result:
         for step in race.story.steps:
             step.take(world)
         small = [name_of(pod) for pod in world.pods() if _is_small(pod) and node_of(pod)]
-        for name in [*small, *(f"old-{at}" for at in range(race.nodes))]:
+        urgent = [name_of(pod) for pod in world.pods() if gang_of(pod) == URGENT]
+        for name in [*small, *urgent, *(f"old-{at}" for at in range(race.nodes))]:
             world.delete_pod(name)
         world.settle()
         result.violations += world.ledger.violations

@@ -3,7 +3,9 @@
 import pytest
 from tests.model.queueraces import make_race, run_race
 
+from koord.core.queue.plugin import Queues
 from koord.core.queue.protection import RoundOfTurns
+from koord.core.queue.restored import EarlierRoom
 
 IN_CI = 24
 ALL = 1000
@@ -38,4 +40,13 @@ def test_a_promise_and_a_crash_a_thousand_times() -> None:
 @pytest.mark.timeout(0)
 def test_it_is_found_when_nothing_binds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RoundOfTurns, "binding", lambda *_: [])
+    assert any(run_race(make_race(seed)).violations for seed in range(IN_CI))
+
+
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize("forgets", [(Queues, "memory_of"), (EarlierRoom, "find")])
+def test_it_is_found_when_a_new_process_restores_nothing(
+    monkeypatch: pytest.MonkeyPatch, forgets: tuple[type, str]
+) -> None:
+    monkeypatch.setattr(*forgets, lambda *_: None)
     assert any(run_race(make_race(seed)).violations for seed in range(IN_CI))

@@ -118,6 +118,17 @@ def test_13_places_stay_though_others_would_be_chosen_by_now() -> None:
         )  # fmt: skip
 
 
+def test_13_who_was_passed_at_the_same_time_has_other_room_reserved() -> None:
+    """What an earlier process told of it cannot be any more, and it is not the first."""
+    play = play_on("ab").running("Ra", "1x8", "a", 50).running("Rb", "1x8", "b", 60)
+    play.play(Job("H", "2x8", 20, 0), until=1)
+    passing = play.jobs["P"] = Job("P", "2x8", 10, 0, priority=10)
+    play.cluster.pod_groups(passing.group()).pods(*passing.pods())
+    after = reservations_of(restart(play, "ab", 0))
+    starts = {name: reservation.start for name, reservation in after.items()}
+    assert starts == {"P": NOW + 60 * MINUTE + 30, "H": NOW + 70 * MINUTE + 60}
+
+
 NODES = st.from_regex(r"[a-z]{1,3}(-[0-9]{1,3})?(\.[a-z0-9]{1,2})?", fullmatch=True)
 
 

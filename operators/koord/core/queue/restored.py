@@ -32,10 +32,10 @@ class EarlierRoom:
         settings: QueueSettings,
         beside: Sequence[Reserved],
     ) -> PlannedStart | None:
-        """Return what to reserve for a unit; None: nothing, or what is planned anew.
+        """Return what to reserve for a unit; None: nothing.
 
-        Whoever had room reserved keeps it as others of higher priority come, and only then may not
-        be one of the first of its queue.
+        Whoever had room reserved has some as others of higher priority come, and only then may not
+        be one of the first of its queue: the same, or other room if those have taken that.
         """
         before = sum(
             count
@@ -44,4 +44,9 @@ class EarlierRoom:
         )
         if not memory.places or before >= settings.reserve_depth:
             return None
-        return self._room.find_again(job, beside, dict(memory.places), memory.latest)
+        room = self._room
+        return (
+            room.find_again(job, beside, dict(memory.places), memory.latest)
+            or room.find_start(job, beside)
+            or room.hold_open(job, beside, None)
+        )
