@@ -154,6 +154,10 @@ async def test_members_on_failed_nodes_are_reported() -> None:
     degraded = await look()
     assert (degraded.status, degraded.reason) == (True, "MemberOnFailedNode")
     assert "(n)" in degraded.message
+    state.upsert_node(make_node("n").taint("ToBeDeletedByClusterAutoscaler", "1").build())
+    degraded = await look()
+    assert (degraded.status, degraded.reason) == (True, "MemberOnLeavingNode")
+    assert "about to take (n; ToBeDeletedByClusterAutoscaler)" in degraded.message
     state.upsert_node(make_node("n").build())
     assert (await look()).reason == "AtStrength"
     state.remove_node("n")

@@ -19,11 +19,13 @@ from koord.controllers.coalescing import Pause
 from koord.controllers.history import HistoryRecorder
 from koord.controllers.placement_reports import PlacementReports, read_gang_report
 from koord.controllers.status_author import INVALID, StatusAuthor, Validation
+from koord.core.autoscaler.nodes import find_end
 from koord.core.engine.state import ClusterState
 from koord.core.gang.reasons import (
     InconsistentGroup,
     InvalidAnnotation,
     MemberOnFailedNode,
+    MemberOnLeavingNode,
     MissingMembers,
 )
 from koord.core.gang.status import ConditionType, GangStatus, observe
@@ -38,6 +40,8 @@ from koord.core.topology.strategy.observation import observe_gang_topology
 from koord.kube.status import ConditionPatch, StatusPatch, conditions_of
 
 PAUSE = Pause(0.8, 1.5)
+_GONE: Final = "it is gone"
+_FAILED: Final = "it has failed"
 _PAUSE_WHILE_EMPTY = Pause(3.0, 4.0)
 """For a new group without pods: mostly they are about to be created."""
 REWORD_SECONDS = 10.0
@@ -83,7 +87,8 @@ class PodGroupStatusPolicy:
     reports: PlacementReports | None = None
     """What placement says of gangs, if it runs in this process."""
     _written: dict[GangKey, _Written] = field(default_factory=dict)
-    _failed_nodes: set[str] = field(default_factory=set)
+    _failed_nodes: dict[str, str] = field(default_factory=dict)
+    """Node -> by what its members may be lost."""
     _layers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Topology -> its layers, none if there is no tree."""
     _feed: Feed | None = None
@@ -166,8 +171,9 @@ class PodGroupStatusPolicy:
             compat=self.state.gangs.compat,
         )
         endangered = self._find_members_on_failed_nodes(gang)
-        if endangered is not None:
-            self._failed_nodes.update(endangered.gone)  # nobody tells of them after a restart
+        if isinstance(endangered, MemberOnFailedNode):
+            # Nobody tells of these after a restart.
+            self._failed_nodes |= dict.fromkeys(endangered.gone, _GONE)
         conditions = _degrade(conditions, endangered)
         conditions += self._report_preemption(pod_group, status)
         report = self._take_report(pod_group)
@@ -231,12 +237,14 @@ class PodGroupStatusPolicy:
         return bool(assumed) and any(uid in assumed for uid in self.state.gangs.members(gang))
 
     def _on_changed_nodes(self, nodes: set[str]) -> set[GangKey]:
-        """Return the gangs with members on nodes that have failed or come back."""
-        failed = {node for node in nodes if self._has_failed(node) or self._is_gone(node)}
-        changed = (failed - self._failed_nodes) | (self._failed_nodes & (nodes - failed))
-        failed_nodes = (self._failed_nodes - nodes) | failed
+        """Return the gangs with members on nodes that have failed, are to go, or come back."""
+        states = {node: self._danger_of(node) for node in nodes}
+        before = self._failed_nodes
+        changed = {node for node, danger in states.items() if danger != before.get(node, "")}
         self._failed_nodes = {
-            name for name in failed_nodes if self._has_failed(name) or self._holds(name)
+            node: danger
+            for node, danger in (before | states).items()
+            if danger and (danger != _GONE or self._holds(node))
         }
         if not changed:
             return set()
@@ -268,6 +276,17 @@ class PodGroupStatusPolicy:
         row = self.state.table.row_of.get(node)
         return row is not None and self.state.table.node_at(row).has_failed
 
+    def _find_end(self, node: str) -> str:
+        """Return the taint by which a node is about to go; empty if there is none."""
+        row = self.state.table.row_of.get(node)
+        return "" if row is None else find_end(self.state.table.node_at(row))
+
+    def _danger_of(self, node: str) -> str:
+        """Return by what the members on a node may be lost; empty by nothing."""
+        if self._is_gone(node):
+            return _GONE
+        return _FAILED if self._has_failed(node) else self._find_end(node)
+
     def _is_gone(self, node: str) -> bool:
         """Whether there is no Node of this name, although pods may still be on it."""
         return bool(node) and node not in self.state.table.row_of
@@ -275,14 +294,20 @@ class PodGroupStatusPolicy:
     def _holds(self, node: str) -> bool:
         return bool(self.state.pods_on(node))
 
-    def _find_members_on_failed_nodes(self, gang: GangKey) -> MemberOnFailedNode | None:
+    def _find_members_on_failed_nodes(
+        self, gang: GangKey
+    ) -> MemberOnFailedNode | MemberOnLeavingNode | None:
         """Return members that may be lost, or will be: those whose nodes are gone."""
         pods = (pod for pod in self.state.gangs.members(gang).values() if pod.is_alive)
         on = Counter(pod.node for pod in pods)
         failed = tuple(sorted(filter(self._has_failed, on)))
         gone = tuple(sorted(filter(self._is_gone, on)))
         count = sum(on[node] for node in (*failed, *gone))
-        return MemberOnFailedNode(count, failed, gone) if count else None
+        if count:
+            return MemberOnFailedNode(count, failed, gone)
+        leaving = {node: taint for node in sorted(on) if (taint := self._find_end(node))}
+        count, taints = sum(on[node] for node in leaving), tuple(leaving.values())
+        return MemberOnLeavingNode(count, tuple(leaving), taints[0]) if count else None
 
     def _find_unknown_topology(self, gang: GangKey) -> UnknownLayer | MissingTopology | None:
         """Return the topology or the layers that a gang names and that do not exist."""
@@ -473,11 +498,12 @@ def _add_report(
 
 
 def _runs_on_failed_nodes(by_type: Mapping[str, ConditionPatch]) -> bool:
-    return by_type[ConditionType.DEGRADED].reason == MemberOnFailedNode.code
+    endangered = {MemberOnFailedNode.code, MemberOnLeavingNode.code}
+    return by_type[ConditionType.DEGRADED].reason in endangered
 
 
 def _degrade(
-    conditions: tuple[ConditionPatch, ...], members: MemberOnFailedNode | None
+    conditions: tuple[ConditionPatch, ...], members: MemberOnFailedNode | MemberOnLeavingNode | None
 ) -> tuple[ConditionPatch, ...]:
     """Set ``Degraded`` on a gang that has its minimum but may soon lose members."""
     if members is None:

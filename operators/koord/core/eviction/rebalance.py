@@ -12,6 +12,7 @@ from typing import Final
 
 import numpy as np
 
+from koord.core.autoscaler.nodes import may_end
 from koord.core.balance.decide import decide
 from koord.core.balance.memory import BalancePast
 from koord.core.balance.model import BalanceNode, BalancePod
@@ -142,7 +143,7 @@ def _measure(state: ClusterState, node: Node, report: NodeLoad) -> BalanceNode:
         for pod in sorted(state.pods_on(node.name), key=lambda pod: pod.key)
         if not pod.phase.is_terminal and pod.handling not in {Handling.RESERVE, Handling.STAND_IN}
     ]
-    is_schedulable = not node.is_unschedulable and not node.is_terminating
+    is_schedulable = not (node.is_unschedulable or node.is_terminating or may_end(node))
     own = next((own for name, own in node.extensions if name == LOAD), None)
     raw = dict(own.raw_allocatable) if isinstance(own, OwnLimits) else {}
     capacity = {**node.allocatable, **raw}  # as if its CPUs were not offered several times

@@ -414,6 +414,30 @@ class MemberOnFailedNode(Reason):
 
 
 @dataclass(frozen=True, slots=True)
+class MemberOnLeavingNode(Reason):
+    """Members run on nodes that an autoscaler or the cloud is about to take."""
+
+    code: ClassVar = "MemberOnLeavingNode"
+    reason_class: ClassVar = ReasonClass.ENDING
+    meaning: ClassVar = (
+        "members are on [nodes that are about to go](autoscaling.md#nodes-that-are-about-to-go), "
+        "by the decision of an autoscaler or a cloud; the gang has its minimum still"
+    )
+    way_out: ClassVar = (
+        "save the work of the members: their pods end with the nodes. The operators have not "
+        "chosen them, and keep no node"
+    )
+    says: ClassVar = (
+        "{members:# member} {members:is|are} on nodes that an autoscaler or the cloud is about to "
+        "take ({nodes:most names}; {taint}), and will be lost with them"
+    )
+    members: int
+    nodes: tuple[str, ...]
+    taint: str
+    """Of the first of them."""
+
+
+@dataclass(frozen=True, slots=True)
 class _Restart(Reason):
     cause: ClassVar = "{lost:?{lost:# member} lost|{unbound:# member} released but not bound}"
     lost: int
