@@ -73,6 +73,13 @@ class ModelFragmentation:
     sizes: tuple[SizeLoss, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Fragmentation:
+    """The GPUs of all models."""
+
+    models: tuple[ModelFragmentation, ...]
+
+
 def view_fragmentation(state: ClusterState) -> tuple[ModelFragmentation, ...]:
     """Return the fragmentation by model, sorted by its name."""
     state.refresh()

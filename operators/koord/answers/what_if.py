@@ -4,7 +4,7 @@ Everything is planned by the planner before and after the edits, on a copy. Noth
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 from koord.answers.edits import Edit, Trial, apply_edits
@@ -14,6 +14,7 @@ from koord.answers.explain import PlacementState
 from koord.answers.preemption import find_plan
 from koord.answers.queue_view import QueueEntry, view_queue
 from koord.answers.reading import Reading
+from koord.answers.redaction import ONE_UNIT, HiddenName, Sight, redact
 from koord.core.engine.queue import find_pending
 from koord.core.engine.scoring import Scoring
 from koord.core.engine.state import ClusterState
@@ -57,6 +58,7 @@ class UnitOutcome:
 
 
 _GONE: Final = UnitOutcome(None)
+_HIDDEN: Final = HiddenName("")
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,12 +129,30 @@ def ask_what_if(
     finally:
         trial.undo()
         state.refresh()
-    return WhatIfAnswer(
+    answer = WhatIfAnswer(
         changes,
         tuple(compare_shares(shares, then)),
         evicted,
         tuple(ref for ref, outcome in after.items() if outcome.standing is _WAITS),
         gaps,
+    )
+    return answer if reading.sight.is_whole else _hide_names(answer, reading.sight)
+
+
+def _hide_names(answer: WhatIfAnswer, sight: Sight) -> WhatIfAnswer:
+    """Return an answer without the names of units that the asker may not list."""
+
+    def hide(ref: UnitRef) -> UnitRef:
+        if sight.sees(ref.namespace):
+            return ref
+        return UnitRef(ref.kind, _HIDDEN, ONE_UNIT, _HIDDEN)
+
+    answer = redact(answer, sight.hide)
+    return replace(
+        answer,
+        units=tuple(replace(change, ref=hide(change.ref)) for change in answer.units),
+        evicted=tuple(replace(unit, by=hide(unit.by)) for unit in answer.evicted),
+        order=tuple(map(hide, answer.order)),
     )
 
 

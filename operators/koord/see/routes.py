@@ -14,7 +14,7 @@ from koord.answers.devices import view_devices
 from koord.answers.edits import MOST_EDITS, EditError
 from koord.answers.encoding import encode
 from koord.answers.envelope import AnswerGap, AnswerHead, GapCause
-from koord.answers.fragmentation import ModelFragmentation, view_fragmentation
+from koord.answers.fragmentation import Fragmentation, view_fragmentation
 from koord.answers.gaps import head_of
 from koord.answers.gpu_map import GpuMap, view_map
 from koord.answers.happenings import Subject
@@ -215,7 +215,7 @@ def _quota(snapshot: Snapshot, ask: Ask) -> Any:
 
 
 def _fragmentation(snapshot: Snapshot, _: Ask) -> Any:
-    return {"models": encode(view_fragmentation(snapshot.reading.state))}
+    return encode(Fragmentation(view_fragmentation(snapshot.reading.state)))
 
 
 def _health(snapshot: Snapshot, _: Ask) -> list[Row]:
@@ -433,7 +433,7 @@ ROUTES: Final = (
         "fragmentation",
         "How the free GPUs are spread over nodes.",
         _fragmentation,
-        ModelFragmentation,
+        Fragmentation,
     ),
     Route("Health", "health", "What is not well.", _health, HealthFinding, _FINDINGS),
     Route("Nodes", "nodes", "Nodes, what is used there, by whom.", _nodes, NodeUsage, _NODES),
