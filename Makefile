@@ -15,6 +15,8 @@ export UV_PYTHON_DOWNLOADS := never
 # Compile once, which makes the first start of every command faster.
 export UV_COMPILE_BYTECODE := 1
 unexport PYTHONDONTWRITEBYTECODE
+# Playwright comes without its browsers: Debian's is driven.
+export PLAYWRIGHT_SKIP_BROWSER_DOWNLOAD := 1
 # Use the system certificates, which may include a company's own authority.
 export UV_SYSTEM_CERTS ?= true
 .DEFAULT_GOAL := help
@@ -91,16 +93,19 @@ audit: .tools/ready ## look up known vulnerabilities of all packages in uv.lock 
 	@mkdir -p build && .tools/venv/bin/uv export --frozen --quiet --all-packages --all-groups --no-emit-workspace --output-file build/locked.txt
 	@.tools/venv/bin/uv tool run pip-audit --strict --disable-pip --require-hashes --requirement build/locked.txt $(ARGS)
 
-page: ## build the page of `koord page` into the package (needs Node.js and the npm registry)
-	@cd page && npm ci --ignore-scripts --no-audit --no-fund && npx tsc --noEmit && node build.mjs
+page: page/node_modules ## build the page of `koord page` into the package (needs Node.js and the npm registry)
+	@cd page && npx tsc --noEmit && node build.mjs
 
-page-check: ## build the page again, and say whether that is what is committed
-	@cd page && npm ci --ignore-scripts --no-audit --no-fund && npx tsc --noEmit && node build.mjs ../build/static
+page-check: page/node_modules ## build the page again, and say whether that is what is committed
+	@cd page && npx tsc --noEmit && node build.mjs ../build/static
 	@diff -r build/static operators/koord/see/static
 
 page-test: .tools/ready ## look at the page in Chromium (installs Playwright, without its browsers)
-	@PLAYWRIGHT_SKIP_BROWSER_DOWNLOAD=1 .tools/venv/bin/uv sync --frozen --all-packages --group page --python $(PYTHON)
+	@$(MAKE) --always-make .venv/ready SYNC="--group page"
 	@$(BIN)/pytest tests/page $(ARGS)
+
+page/node_modules: page/package-lock.json
+	@cd page && npm ci --ignore-scripts --no-audit --no-fund && touch node_modules
 
 clean: ## remove installed tools and build results
 	@rm -rf .tools .venv .*_cache .hypothesis .coverage* build dist
@@ -110,4 +115,4 @@ clean: ## remove installed tools and build results
 	@$(PYTHON) -m venv .tools/venv && .tools/venv/bin/pip install --disable-pip-version-check --require-hashes --only-binary :all: -r $< && touch $@
 
 .venv/ready: .tools/ready pyproject.toml uv.lock $(wildcard contrib/*/pyproject.toml)
-	@.tools/venv/bin/uv sync --frozen --all-packages --python $(PYTHON) && touch $@
+	@.tools/venv/bin/uv sync --frozen --all-packages $(SYNC) --python $(PYTHON) && touch $@

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -39,7 +40,7 @@ class Stage:
         self.root = self._call(self._start())
 
     def _call(self, work: Any) -> Any:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(300)
 
     async def _start(self) -> str:
         self._runner = web.AppRunner(self._server.make_app(), shutdown_timeout=0.1)
@@ -52,6 +53,7 @@ class Stage:
     def _read(self) -> tuple[Reading, Target]:
         if self.problem:
             raise KubeError(self.problem)
+        self.cluster.state.advance(time.time())  # as every reading does
         return Reading(self.cluster.state, sight=self.sight), Target(TargetKind.POD, "default", "")
 
     def read_again(self) -> None:
