@@ -107,6 +107,13 @@ def test_two_half_devices_count_as_one() -> None:
     assert usage.demand["koordinator.sh/gpu-memory"] == 16 * GI
 
 
+def test_halves_are_halves_in_a_quota_that_is_written_in_shares_and_whole_ones_in_cards() -> None:
+    half = shape(**{"koordinator.sh/gpu-core": 50, "koordinator.sh/gpu-memory-ratio": 50})
+    pods = [PodUse("a", "q", half), PodUse("b", "q", half), PodUse("c", "q", shape(**{GPU: 1}))]
+    demand = sum_pods(pods, OURS)["q"].demand
+    assert (demand["koordinator.sh/gpu"], demand[GPU]) == (200, 3)
+
+
 REGISTRY = ActiveQuotas(
     [
         quota("team", namespace="q", namespaces=("dev",), shared_with=("lab",)),
