@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 from koord.answers.explain import PlacementState
 from koord.answers.reading import Target, TargetKind, TargetNotFoundError
 from koord.cli.find_target import TargetLookup, _find_others, find_planned, find_target
+from koord.cli.lint import _is_object
+from koord.cli.main import app
 from koord.cli.owned_pods import find_owner
 from koord.cli.served_kinds import UnknownKindError, find_served, read_served_kinds
+from koord.kube.config import Access
 from koord.kube.errors import Forbidden, KubeError, NotFound
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import AsyncIterator, Mapping
 
 NOW = 1_800_000_000.0
 GANG = "pod-group.scheduling.sigs.k8s.io"
@@ -299,3 +304,38 @@ def test_a_name_is_also_looked_for_among_the_owners_of_pods(
 ) -> None:
     named = asyncio.run(_find_others(Server(*GROUPS), first, "a", name))  # type: ignore[arg-type]
     assert sorted(one.argument for one in named) == found
+
+
+@pytest.mark.parametrize(
+    ("name", "is_object"),
+    [
+        ("jobset/x", True),
+        ("PyTorchJob/a/x", True),
+        ("jobsets.jobset.x-k8s.io/x", True),
+        ("folder/x.yaml", False),
+        ("x", False),
+        ("./job", False),
+        ("a/b/c/d", False),
+        ("-", False),
+        ("tests/cli", False),
+    ],
+)
+def test_lint_knows_names_of_objects_from_those_of_files(name: str, *, is_object: bool) -> None:
+    assert _is_object(name) is is_object
+
+
+def test_objects_of_the_cluster_are_linted(monkeypatch: pytest.MonkeyPatch) -> None:
+    role = {"restartPolicy": "Never", "template": {"spec": {"schedulerName": "koord-scheduler"}}}
+    job = make("PyTorchJob", "x", spec={"pytorchReplicaSpecs": {"Worker": role}})
+
+    @asynccontextmanager
+    async def connect(*_: str) -> AsyncIterator[tuple[Server, Access]]:
+        yield Server(job), Access("", namespace="a")
+
+    monkeypatch.setattr("koord.cli.connection.open_client", connect)
+    done = CliRunner().invoke(app, ["lint", "pytorchjob/x", "pytorchjob/a/x"])
+    assert done.exit_code == 0, done.output
+    assert "note: pytorchjob/a/x: PyTorchJob a/x: spec.pytorchReplicaSpecs.Worker" in done.output
+    assert done.output.endswith("2 objects checked, 0 problems\n")
+    done = CliRunner().invoke(app, ["lint", "jobset/y"])
+    assert (done.exit_code, "there is no JobSet y in namespace a" in done.stderr) == (2, True)

@@ -3,7 +3,9 @@
 The rules are in ``koord.api``. The cluster is read with ``--server`` only, and never changed.
 """
 
+import asyncio
 import json
+import re
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -29,6 +31,7 @@ from koord.cli.output import count_of, print_in
 
 _STDIN: Final = "-"
 _FOR_ACCELERATORS: Final = frozenset({INJECT_ALL, INJECT_ACCELERATORS})
+_OBJECT: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9.-]*/(?:[a-z0-9-]+/)?[a-z0-9.-]+")
 _SUFFIXES: Final = (".yaml", ".yml", ".json")
 """Of the files of a folder that are read."""
 
@@ -45,8 +48,9 @@ def lint(
     files: Annotated[
         list[str],
         typer.Argument(
-            metavar="FILE|FOLDER|-...",
-            help="YAML or JSON files, or folders with such files; - is the standard input.",
+            metavar="FILE|FOLDER|KIND/NAME|-...",
+            help="YAML or JSON files, or folders with such files; - is the standard input. "
+            "KIND/NAME, such as jobset/train, is read from the cluster.",
         ),
     ],
     server: Annotated[
@@ -72,9 +76,13 @@ def lint(
 
       koord lint manifests/
 
+      koord lint jobset/train --server
+
       kustomize build . | koord lint - --server
     """
-    documents, is_complete = _read_all(files)
+    named = [file for file in files if _is_object(file)]
+    documents, is_complete = _read_all(file for file in files if file not in named)
+    documents += _read_objects(named, kubeconfig, context)
     cluster_facts = _ask(kubeconfig, context) if server else None
     problems = list(_check(documents, cluster_facts))
     lacking = [] if cluster_facts else list(_find_notes(documents))
@@ -154,6 +162,39 @@ def _read_all(names: Iterable[str]) -> tuple[list[tuple[str, object]], bool]:
             is_complete = False
             say(f"{name}: {_describe(error)}", err=True)
     return documents, is_complete
+
+
+def _is_object(name: str) -> bool:
+    """Whether a name is KIND/NAME or KIND/NAMESPACE/NAME, and no file or folder."""
+    return (
+        bool(_OBJECT.fullmatch(name)) and not name.endswith(_SUFFIXES) and not Path(name).exists()
+    )
+
+
+def _read_objects(names: list[str], kubeconfig: str, context: str) -> list[tuple[str, object]]:
+    """Return objects of the cluster; ends the command if one is not there."""
+    if not names:
+        return []
+    from koord.answers.reading import Target, TargetNotFoundError  # noqa: PLC0415 - slow
+    from koord.cli.connection import open_client  # noqa: PLC0415 - slow
+    from koord.cli.owned_pods import read_object  # noqa: PLC0415 - slow
+    from koord.kube.errors import KubeError  # noqa: PLC0415 - slow
+
+    async def read() -> list[tuple[str, object]]:
+        documents: list[tuple[str, object]] = []
+        async with open_client(kubeconfig, context) as (client, access):
+            for written in names:
+                kind, *given, name = written.split("/")
+                target = Target(kind, given[0] if given else access.namespace, name)
+                documents.append((written, await read_object(client, target)))
+        return documents
+
+    try:
+        return asyncio.run(read())
+    except KubeError as error:
+        fail(str(error), ExitCode.UNREADABLE)
+    except TargetNotFoundError as error:
+        fail(str(error), ExitCode.USAGE)
 
 
 def _list_files(name: str) -> list[str]:

@@ -73,13 +73,16 @@ class OwnerOfPods:
     """Kinds that may not be listed, below which there may be more pods."""
 
 
+async def read_object(client: Client, written: Target) -> dict[str, Any]:
+    """Return an object as the API has it. Raises ``TargetNotFoundError``."""
+    kinds = await read_served_kinds(client)
+    return await _get(client, kinds, _find_kind(kinds, written.kind), written)
+
+
 async def find_owner(client: Client, written: Target) -> OwnerOfPods:
     """Return the object that was written, with its pods. Raises ``TargetNotFoundError``."""
     kinds = await read_served_kinds(client)
-    try:
-        kind = find_served(kinds, written.kind)
-    except UnknownKindError as error:
-        raise TargetNotFoundError(str(error)) from error
+    kind = _find_kind(kinds, written.kind)
     if not kind.is_namespaced:
         raise TargetNotFoundError(f"{kind.title} are in no namespace, and own no pods")
     body = await _get(client, kinds, kind, written)
@@ -92,9 +95,16 @@ async def find_owner(client: Client, written: Target) -> OwnerOfPods:
     return OwnerOfPods(target, kind, body, owned, tuple(sorted(owners.unread)))
 
 
+def _find_kind(kinds: Sequence[ServedKind], written: str) -> ServedKind:
+    try:
+        return find_served(kinds, written)
+    except UnknownKindError as error:
+        raise TargetNotFoundError(str(error)) from error
+
+
 async def _get(
     client: Client, kinds: Sequence[ServedKind], kind: ServedKind, written: Target
-) -> Mapping[str, Any]:
+) -> dict[str, Any]:
     path = f"{kind.path(written.namespace)}/{quote(written.name, safe='')}"
     try:
         return await client.get(path, dict[str, Any])
