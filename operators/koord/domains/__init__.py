@@ -38,6 +38,7 @@ DOMAINS: Final = (
         "owners",
         planning="koord.domains.owners:PLANNING",
         settings={"owners": "koord.domains.owner_settings:OwnerSettings"},
+        start="koord.runtime.owners:start",
     ),
     # Before quotas, which charge a pod once the room that is held for it is free.
     Domain(

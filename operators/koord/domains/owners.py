@@ -10,10 +10,13 @@ from typing_extensions import override
 from koord.api.keys import operators
 from koord.api.owner_kinds import WorkloadKind, choose_owner_kinds
 from koord.core.engine.plugin import Plugin
-from koord.core.owners.model import KindRule, OwnerObject
+from koord.core.engine.state import ClusterState
+from koord.core.owners.model import KindAccess, KindRule, OwnerObject
 from koord.core.owners.plugin import NAME, OPTED_OUT, OwnerGangs, OwnerOptions
 from koord.domains.planning import Planning, PlanOptions
+from koord.kube.errors import Forbidden, NotFound
 from koord.kube.kind import AnyKind, Kind, PodReader, TranslatorOptions, of_plugin
+from koord.kube.reflector import Absence
 from koord.kube.translate.owners import OwnerTranslator, make_rules
 from koord.kube.wire import WireCustomResource
 
@@ -33,12 +36,22 @@ class OwnerKinds:
     def rules(self) -> tuple[KindRule, ...]:
         return make_rules(self.kinds)
 
+    @property
+    def readable(self) -> Iterable[WorkloadKind]:
+        """The kinds of which objects are read, where the cluster serves them."""
+        return (kind for kind in self.kinds if kind.part != "ends")
+
 
 def make_kind(owner: WorkloadKind) -> AnyKind:
     """Return where the objects of a kind are listed, and how they are read."""
 
     def make_translator(options: TranslatorOptions) -> OwnerTranslator:
         return OwnerTranslator(owner, options.gang_defaults)
+
+    def note_absence(state: ClusterState, absence: Absence) -> None:
+        # Only kinds that are served are read: what cannot be listed must not be.
+        access = KindAccess.READ if absence is Absence.NONE else KindAccess.FORBIDDEN
+        state.plugin(OwnerGangs).note_access((owner.group, owner.kind), access)
 
     return Kind[WireCustomResource, OwnerObject, OwnerTranslator](
         owner.api_version,
@@ -49,6 +62,9 @@ def make_kind(owner: WorkloadKind) -> AnyKind:
         OwnerGangs.upsert,
         OwnerGangs.remove,
         shares_plural=True,
+        is_metadata_only=owner.reads == "metadata",
+        absent_on=(NotFound, Forbidden),
+        note_absence=note_absence,
     )
 
 

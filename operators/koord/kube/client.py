@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _METADATA: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+METADATA_LIST: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+"""The form of a list of objects without what is in them; watches have the like."""
 _PROXY_VARIABLES: Final = ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy")
 
 
@@ -152,8 +154,16 @@ class Client:
             path, await self._with_access(lambda access: self._send(access, request)), of
         )
 
-    async def list(self, path: str, params: Mapping[str, str] | None = None) -> bytes:
-        return await self.request("GET", path, params=params)
+    async def list(
+        self,
+        path: str,
+        params: Mapping[str, str] | None = None,
+        *,
+        is_metadata_only: bool = False,
+    ) -> bytes:
+        accept = f"{METADATA_LIST}, {Media.JSON}" if is_metadata_only else accept_of("GET")
+        request = Request("GET", _target(path, params), accept)
+        return await self._with_access(lambda access: self._send(access, request))
 
     async def patch(
         self, path: str, body: Any, media: Media, params: Mapping[str, str] | None = None
@@ -211,7 +221,12 @@ class Client:
 
     @asynccontextmanager
     async def watch(
-        self, path: str, params: Mapping[str, str], *, silence: float
+        self,
+        path: str,
+        params: Mapping[str, str],
+        *,
+        silence: float,
+        is_metadata_only: bool = False,
     ) -> AsyncIterator[Callable[[], Awaitable[bytes]]]:
         """Open a watch; yields a function that waits for the next bytes, empty at the end.
 
@@ -219,7 +234,8 @@ class Client:
         for ``silence`` seconds or the connection breaks.
         """
         target = _target(path, {**params, "watch": "true"})
-        request = Request("GET", target, accept_of("GET"))
+        accept = f"{_METADATA}, {Media.JSON}" if is_metadata_only else accept_of("GET")
+        request = Request("GET", target, accept)
         streams = self._open_streams()
         watch = await self._with_access(
             lambda access: streams.watch(access, request, silence=silence)

@@ -140,6 +140,8 @@ class Kind(Generic[W, T, R]):
     """Whether another kind has its plural, so that it is called by its full name."""
     is_useful_in_part: bool = False
     """Whether the objects of one namespace help a user who may not list all namespaces."""
+    is_metadata_only: bool = False
+    """Whether nothing is read of the objects but their metadata."""
     other_versions: tuple[str, ...] = ()
     """Versions of the same objects to read, in this order, where the first is not served."""
     absent_on: tuple[type[KubeError], ...] = ()
@@ -198,6 +200,7 @@ class Kind(Generic[W, T, R]):
             translator.forget,
             reject,
             other_paths=self.paths[1:],
+            is_metadata_only=self.is_metadata_only,
             absent_on=self.absent_on,
             kept_seconds=self.kept_seconds,
         )

@@ -95,6 +95,8 @@ class Source(Generic[W, T]):
     params: Mapping[str, str] = field(default_factory=dict)
     other_paths: tuple[str, ...] = ()
     """Other versions of the collection: each list takes the first that is served, the watch too."""
+    is_metadata_only: bool = False
+    """Whether nothing is read of the objects but their metadata."""
     absent_on: tuple[type[KubeError], ...] = ()
     kept_seconds: float = 0.0
     note_absence: Callable[[Absence], None] = lambda _absence: None
@@ -270,7 +272,7 @@ class Reflector(Generic[W, T]):
             if not meta.continue_:
                 break
             params["continue"] = meta.continue_
-            body = await self._client.list(self.path, params)
+            body = await self._fetch(params)
         self._relist_at = time.monotonic() + RELIST_SECONDS
         self._listed_from = listing_from
         self.is_absent = False
@@ -283,9 +285,13 @@ class Reflector(Generic[W, T]):
         *preferred, last = (self._source.path, *self._source.other_paths)
         for self.path in preferred:
             with suppress(NotFound):
-                return await self._client.list(self.path, params)
+                return await self._fetch(params)
         self.path = last
-        return await self._client.list(last, params)
+        return await self._fetch(params)
+
+    async def _fetch(self, params: Mapping[str, str]) -> bytes:
+        is_metadata_only = self._source.is_metadata_only
+        return await self._client.list(self.path, params, is_metadata_only=is_metadata_only)
 
     def _complete(self, gone: list[Change[T]], revision: str) -> None:
         self._count(gone, time.monotonic())
@@ -303,7 +309,12 @@ class Reflector(Generic[W, T]):
             "timeoutSeconds": str(self._times.choose()),
         }
         silence = self._times.silence
-        async with self._client.watch(self.path, params, silence=silence) as read:
+        async with self._client.watch(
+            self.path,
+            params,
+            silence=silence,
+            is_metadata_only=self._source.is_metadata_only,
+        ) as read:
             partial_line = b""
             while chunk := await read():
                 began = self.stats.last_contact = time.monotonic()

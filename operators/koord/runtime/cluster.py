@@ -6,7 +6,7 @@ Which kinds there are and how each is applied stands in ``koord.domains``.
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, replace
 from functools import partial
 from typing import Any, TypeVar, cast
@@ -57,8 +57,9 @@ class ClusterReader:
         self._options = options
         self._times = times
         self._translators: dict[AnyKind, Translator[Any, Any]] = {}
-        self._kinds = tuple(kinds)
-        self.reflectors: Mapping[str, Reflector[Any, Any]] = {
+        self._kinds = list(kinds)
+        self._tasks: asyncio.TaskGroup | None = None
+        self.reflectors: dict[str, Reflector[Any, Any]] = {
             kind.name: self._make_reflector(kind) for kind in self._kinds
         }
 
@@ -90,13 +91,20 @@ class ClusterReader:
         return not self.unsynced()
 
     async def wait_synced(self) -> None:
-        for reflector in self.reflectors.values():
+        for reflector in [*self.reflectors.values()]:
             await reflector.synced.wait()
 
     async def run(self) -> None:
-        async with asyncio.TaskGroup() as group:
-            for kind, reflector in self.reflectors.items():
-                group.create_task(reflector.run(), name=f"reflect {kind}")
+        async with asyncio.TaskGroup() as self._tasks:
+            for name, reflector in self.reflectors.items():
+                self._tasks.create_task(reflector.run(), name=f"reflect {name}")
+
+    def add(self, kind: AnyKind) -> None:
+        """Read one more kind from now on, once the others are read."""
+        reflector = self.reflectors[kind.name] = self._make_reflector(kind)
+        self._kinds.append(kind)
+        if self._tasks is not None:
+            self._tasks.create_task(reflector.run(), name=f"reflect {kind.name}")
 
     def describe(self) -> dict[str, object]:
         return {kind: _describe(reflector) for kind, reflector in self.reflectors.items()}
