@@ -46,6 +46,9 @@ from koord.domains.device import DEVICES
 from koord.domains.gang import NATIVE_POD_GROUPS, NATIVE_VERSIONS
 from koord.domains.load_settings import read_reported as read_reported_load
 from koord.domains.migration_settings import read_reported as read_reported_migration
+from koord.domains.owner_settings import OwnerSettings
+from koord.domains.owner_settings import read_reported as read_owner_settings
+from koord.domains.owners import OwnerKinds, make_kind
 from koord.domains.placement import NAMESPACES, PODS
 from koord.domains.quota import QUOTAS
 from koord.domains.registry import (
@@ -63,6 +66,7 @@ from koord.kube.errors import (
 from koord.kube.kind import AnyKind, TranslatorOptions
 from koord.kube.leader_report import LeaderReport
 from koord.kube.plan_keys import AnySignature
+from koord.kube.served_kinds import find_served
 from koord.kube.status import conditions_of
 from koord.kube.translate.quotas import QuotaTranslator, read_amounts, read_recorded
 from koord.kube.wire import (
@@ -89,10 +93,17 @@ async def read_cluster(
     leader_report = cast("LeaderReport | None", leader.report) if leader else None
     of_load = read_reported_load(leader_report.load if leader_report is not None else None)
     load = of_load.options
+    of_owners = read_owner_settings(leader_report.owners if leader_report is not None else None)
     # What the leader does not report of its settings is as by default. Its key is not known here.
-    options = make_translator_options(TranslatorOptions(plans=AnySignature()), load)
+    options = make_translator_options(
+        TranslatorOptions(plans=AnySignature()), load, *of_owners.plan_options()
+    )
     suspend = SuspendOptions(leader_report is not None and leader_report.suspend)
-    kinds = (*KINDS, *find_more_kinds(suspend))
+    kinds = (
+        *KINDS,
+        *find_more_kinds(suspend),
+        *(await find_owner_kinds(client, of_owners) if of_owners.enabled else ()),
+    )
     translators = {kind: kind.make_translator(options) for kind in kinds}
     sink = _PodSink()
     try:
@@ -111,6 +122,7 @@ async def read_cluster(
                 load_hooks(),
                 load,
                 suspend,
+                *of_owners.plan_options(),
                 compat=compat or (leader_report is not None and leader_report.compat),
             )
             state.advance(time.time())
@@ -151,6 +163,12 @@ async def read_cluster(
         await read_reported(client, target.namespace) if is_partial else None,
         all_details=reader.all_details,
     )
+
+
+async def find_owner_kinds(client: Client, settings: OwnerSettings) -> tuple[AnyKind, ...]:
+    """Return the kinds of which objects say what gangs there are, those that are served."""
+    kinds = OwnerKinds.choose(settings.kinds)
+    return tuple(map(make_kind, await find_served(client, kinds.readable)))
 
 
 class _PodSink:

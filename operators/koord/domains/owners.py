@@ -62,6 +62,7 @@ def make_kind(owner: WorkloadKind) -> AnyKind:
         OwnerGangs.upsert,
         OwnerGangs.remove,
         shares_plural=True,
+        is_useful_in_part=True,
         is_metadata_only=owner.reads == "metadata",
         absent_on=(NotFound, Forbidden),
         note_absence=note_absence,

@@ -60,6 +60,8 @@ class LeaderReport(Struct, rename="camel", frozen=True, omit_defaults=True):
     ``load`` is the section ``loadAware`` without defaults; None: load does not count.
     ``migration`` is that section, likewise.
     ``suspend``: it resumes suspended Jobs that ask for it.
+    ``owners`` are the kinds that a site has added to those of which gangs are found from owners, as
+    in the configuration; None: no gangs are found from owners.
     ``preemption`` and ``quota`` are None in the report of a leader that does not say.
     """
 
@@ -77,6 +79,7 @@ class LeaderReport(Struct, rename="camel", frozen=True, omit_defaults=True):
     load: Mapping[str, Any] | None = None
     migration: Mapping[str, Any] | None = None
     suspend: bool = False
+    owners: tuple[Mapping[str, Any], ...] | None = None
     compat: bool = False
     feed: str = ""
     open_namespaces: tuple[str, ...] = ()

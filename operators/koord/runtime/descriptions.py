@@ -17,6 +17,7 @@ from koord.core.quota.reclaim import find_overuse
 from koord.core.quota.status import summarise
 from koord.domains.load_settings import LoadAwareSettings
 from koord.domains.migration_settings import MigrationSettings
+from koord.domains.owner_settings import OwnerSettings
 from koord.domains.preemption_settings import PreemptionSettings
 from koord.domains.quota_settings import QuotaSettings
 from koord.domains.suspend_settings import SuspendSettings
@@ -108,6 +109,7 @@ def report_queue(parts: "Parts") -> dict[str, Any]:
         "load": settings.of(LoadAwareSettings).as_reported,
         "migration": settings.of(MigrationSettings).as_reported,
         "suspend": settings.of(SuspendSettings).enabled,
+        "owners": settings.of(OwnerSettings).report(),
         "quota": convert(settings.of(QuotaSettings).options, QuotaReport, from_attributes=True),
     }
 

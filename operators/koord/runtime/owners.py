@@ -7,19 +7,18 @@ nobody knows yet would go one by one.
 
 import asyncio
 import logging
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from msgspec import Struct
 from prometheus_client.core import GaugeMetricFamily
 
 from koord.api.owner_kinds import WorkloadKind
-from koord.core.owners.model import KindAccess, KindKey
+from koord.core.owners.model import KindAccess
 from koord.core.owners.plugin import OwnerGangs
 from koord.domains.owner_settings import OwnerSettings
 from koord.domains.owners import OwnerKinds, make_kind
 from koord.kube.client import Client
 from koord.kube.errors import KubeError
+from koord.kube.served_kinds import find_served
 from koord.operators.names import PLACEMENT
 from koord.runtime.collectors import SeriesCollector
 from koord.runtime.discovery import LOOK_SECONDS
@@ -34,35 +33,6 @@ MAX_UNKNOWN: Final = 20
 """Kinds without a rule that are counted by name."""
 _OTHERS: Final = "others"
 _RETRY_SECONDS: Final = 1.0
-
-
-class _GroupVersion(Struct, rename="camel"):
-    group_version: str
-
-
-class _ApiGroup(Struct):
-    versions: list[_GroupVersion]
-
-
-class _ApiGroupList(Struct):
-    groups: list[_ApiGroup]
-
-
-async def find_served(client: Client, kinds: Iterable[WorkloadKind]) -> list[WorkloadKind]:
-    """Return the kinds that are served, one version of each, in the order of the kinds."""
-    listed = await client.get("/apis", _ApiGroupList)
-    versions = {"v1", *(v.group_version for group in listed.groups for v in group.versions)}
-    plurals: dict[str, frozenset[str]] = {}
-    served: dict[KindKey, WorkloadKind] = {}
-    for kind in kinds:
-        version = kind.api_version
-        if version not in versions or (kind.group, kind.kind) in served:
-            continue
-        if version not in plurals:
-            plurals[version] = await client.served_resources(version)
-        if kind.plural in plurals[version]:
-            served[kind.group, kind.kind] = kind
-    return list(served.values())
 
 
 class OwnerWatch:
