@@ -44,6 +44,7 @@ NATIVE_POD_GROUPS: Final = Kind[
     other_versions=NATIVE_VERSIONS[1:],
     absent_on=(NotFound, Forbidden),
     kept_seconds=NATIVE_KEPT_SECONDS,
+    may_lack_at_start=True,
     note_absence=lambda state, absence: state.gangs.note_unread(
         NATIVE_VERSIONS if absence is Absence.PROVEN else ()
     ),

@@ -148,6 +148,8 @@ class Kind(Generic[W, T, R]):
     """Errors of a list that mean: there are no objects. All others keep the copy from syncing."""
     kept_seconds: float = 0.0
     """How long such errors may come before that is believed of objects that were there."""
+    may_lack_at_start: bool = False
+    """Whether the first such error is believed at once if nothing was read before."""
     note_absence: Callable[[ClusterState, Absence], None] | None = None
 
     @property
@@ -203,6 +205,7 @@ class Kind(Generic[W, T, R]):
             is_metadata_only=self.is_metadata_only,
             absent_on=self.absent_on,
             kept_seconds=self.kept_seconds,
+            may_lack_at_start=self.may_lack_at_start,
         )
 
 

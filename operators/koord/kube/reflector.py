@@ -99,6 +99,8 @@ class Source(Generic[W, T]):
     """Whether nothing is read of the objects but their metadata."""
     absent_on: tuple[type[KubeError], ...] = ()
     kept_seconds: float = 0.0
+    may_lack_at_start: bool = False
+    """Whether the first answer that there are none is believed at once."""
     note_absence: Callable[[Absence], None] = lambda _absence: None
 
 
@@ -242,10 +244,12 @@ class Reflector(Generic[W, T]):
         """Assume that no objects of this kind exist, until a list succeeds; not at once."""
         now = self.stats.last_contact = time.monotonic()
         self._absent_since = min(self._absent_since, now)
-        if now - self._absent_since >= self._source.kept_seconds:
+        was_listed = self._listed_from > float("-inf")
+        is_believed = self._source.may_lack_at_start and not was_listed
+        if is_believed or now - self._absent_since >= self._source.kept_seconds:
             self._source.note_absence(Absence.PROVEN)
             self._complete(self._store.retain(set()), "")
-        elif self._listed_from > float("-inf"):
+        elif was_listed:
             self._source.note_absence(Absence.UNPROVEN)
             self._complete([], "")
         else:
