@@ -87,8 +87,8 @@ def count_unknown(owners: OwnerGangs) -> SeriesCollector:
         counts = owners.count_unknown()
         most = counts.most_common(MAX_UNKNOWN)
         samples = [((kind,), float(count)) for kind, count in sorted(most)]
-        rest = counts.total() - sum(count for _, count in most)
-        return [*samples, ((_OTHERS,), float(rest))] if rest else samples
+        remaining = counts.total() - sum(count for _, count in most)
+        return [*samples, ((_OTHERS,), float(remaining))] if remaining else samples
 
     return SeriesCollector(
         GaugeMetricFamily,
