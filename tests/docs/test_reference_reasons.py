@@ -54,7 +54,8 @@ OF_FAULTS = {
 """What a message says in words, and no field by its name."""
 OF_VALUES = {
     *("ApplyForAll", "BestEffort", "ConstrainedBurst", "ContainerLevel", "DeviceLevel", "PodLevel"),
-    *("GangFromNativePodGroup", "GangFromPodAnnotation", "GangFromPodGroupCrd", "GiveUp"),
+    *("GangFromNativePodGroup", "GangFromPodAnnotation", "GangFromPodGroupCrd", "GangFromOwner"),
+    "GiveUp",
     *("ClusterTopologyLayer", "NodeTopologyLayer", "MustGather", "PreferGather", "NonStrict"),
     *("LeastAllocated", "MostAllocated", "PreScheduling", "RequestsAsCount", "RestartGang"),
     *("ForeignGate", "ReleaseAndBind", "ReleasePinned", "StandIn"),

@@ -1,11 +1,15 @@
-"""Loops of looks at the queues."""
+"""Loops of looks at what waits."""
 
+from contextlib import closing
+from types import SimpleNamespace
 from typing import Any
 
 from tests.builders import make_pod, make_pod_group
 from tests.cluster import SCORING, make_cluster
-from tests.isolation.plays import NAMES, Patch, is_bad, play
+from tests.isolation.plays import NAMES, Patch, fail_on_bad, is_bad, play
 
+from koord.controllers import decision_tracer
+from koord.controllers.decision_tracer import DecisionTracer
 from koord.controllers.queue_looks import QueueLooks
 
 
@@ -29,3 +33,17 @@ def promises(patch: Patch) -> list[str]:
     looks.look()
     assert len(looks.standings) == len(NAMES)
     return seen
+
+
+@play("tracing")
+def traces(patch: Patch) -> list[str]:
+    cluster = make_cluster(1).pods(*(make_pod(name).gpu(8) for name in NAMES))
+    units = cluster.take()
+    fail_on_bad(patch, decision_tracer, "trace")
+    wishes = SimpleNamespace(top_scores=3, shows_failures=True, dumps=False)
+    tracer = DecisionTracer(wishes, SCORING, lambda: 0.0)
+    with closing(cluster.state.open_cycle()) as cycle:
+        tracer.begin(cycle)
+        for unit in units:
+            cycle.before_unit(unit)
+    return [unit.pods[0].name for unit in units if tracer.find(unit.key) is not None]
