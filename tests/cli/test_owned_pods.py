@@ -10,10 +10,14 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.builders import make_pod
+from tests.cli.readings import make_reading
 from typer.testing import CliRunner
 
 from koord.answers.explain import PlacementState
 from koord.answers.reading import Target, TargetKind, TargetNotFoundError
+from koord.answers.why import make_answer
+from koord.cli.explain_view import _follow_owners
 from koord.cli.find_target import TargetLookup, _find_others, find_planned, find_target
 from koord.cli.lint import _is_object
 from koord.cli.main import app
@@ -339,3 +343,23 @@ def test_objects_of_the_cluster_are_linted(monkeypatch: pytest.MonkeyPatch) -> N
     assert done.output.endswith("2 objects checked, 0 problems\n")
     done = CliRunner().invoke(app, ["lint", "jobset/y"])
     assert (done.exit_code, "there is no JobSet y in namespace a" in done.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("typed", "title"),
+    [
+        (Target("PyTorchJob", "default", "x"), "PodGroup a"),
+        (Target(TargetKind.POD, "default", "a-0"), "Pod a-0"),
+    ],
+)
+def test_an_owner_stands_for_the_gang_that_only_the_planner_knows(
+    typed: Target, title: str
+) -> None:
+    member = make_pod("default/a-0").annotation_gang("default/a", 2).build()
+    reading = make_reading(member)
+    found = TargetLookup(typed, Target(TargetKind.POD, "default", "a-0"))
+    lookup, followed = _follow_owners(found, reading)
+    assert f"{lookup.target.kind} {lookup.target.name}" == title
+    answer = make_answer(followed, lookup.target, NOW)
+    assert answer.reason is not None
+    assert answer.reason.reason.code == "MissingMembers"

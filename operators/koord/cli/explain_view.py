@@ -150,7 +150,19 @@ async def _read(question: Question, now: float) -> tuple[TargetLookup, Reading |
         reading = await read_cluster(client, lookup.target, compat=compat)
         if typed.kind is TargetKind.POD and _is_gone(reading, typed):
             await _refuse_evicted(client, typed, now)
+        return _follow_owners(lookup, reading)
+
+
+def _follow_owners(lookup: TargetLookup, reading: Reading) -> tuple[TargetLookup, Reading]:
+    """Answer for the gang that owners say, if an owner was asked for and its pods name none."""
+    pod = reading.state.pod_by_key(lookup.target.key)
+    is_owner = lookup.typed.kind not in _PLANNED and lookup.target.kind is TargetKind.POD
+    if not is_owner or pod is None or pod.gang is None:
         return lookup, reading
+    namespace, _, name = pod.gang.key.partition("/")
+    gang = Target(TargetKind.POD_GROUP, namespace, name)
+    # What was read of the pod is not said of its gang.
+    return replace(lookup, target=gang), replace(reading, details=None)
 
 
 async def _resumes_jobs(client: Client) -> bool:
