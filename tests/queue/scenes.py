@@ -14,6 +14,7 @@ from koord.core.queue.simulation import SimulatedQuota, Simulation, TraceUnit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from random import Random
 
 LONGEST = 60
 
@@ -59,9 +60,13 @@ class Scene:
         return replace(self, settings=replace(self.settings, **changes))
 
 
-@st.composite
-def scenes(
-    draw: Any,
+def scenes(**kinds: Any) -> st.SearchStrategy[Scene]:
+    """Return scenes of one seed each: to draw piece by piece takes longer than to play."""
+    return st.randoms(use_true_random=True).map(lambda dice: draw_scene(dice, **kinds))
+
+
+def draw_scene(
+    dice: Random,
     *,
     limited: bool = True,
     quotas: int = 3,
@@ -69,32 +74,30 @@ def scenes(
     policies: Sequence[Policy] = (Policy.STRICT, Policy.BACKFILL),
 ) -> Scene:
     """With ``limited`` all units say when they have ended for certain."""
-    size = draw(st.integers(2, 8))
+    size = dice.randint(2, 8)
     nodes = [CountedNode(f"n{at}", 8, f"b{at // 2}") for at in range(size)]
-    names = [f"q{at}" for at in range(draw(st.integers(1, quotas)))]
+    names = [f"q{at}" for at in range(dice.randint(1, quotas))]
     most = 8 * size
-    made = [
-        SimulatedQuota(name, most // len(names), most, draw(st.integers(8, most))) for name in names
-    ]
+    made = [SimulatedQuota(name, most // len(names), most, dice.randint(8, most)) for name in names]
     units = []
-    for at in range(draw(st.integers(1, 10))):
-        duration = draw(st.integers(1, LONGEST))
-        limit = draw(st.integers(duration, LONGEST)) if limited or draw(st.booleans()) else None
+    for at in range(dice.randint(1, 10)):
+        duration = dice.randint(1, LONGEST)
+        limit = dice.randint(duration, LONGEST) if limited or dice.random() < 0.5 else None
         job = UnitAsk(
             f"u{at}",
-            draw(st.sampled_from(names)),
-            draw(st.integers(1, 8)),
-            draw(st.sampled_from([1, 2, 4, 8])),
+            dice.choice(names),
+            dice.randint(1, 8),
+            dice.choice([1, 2, 4, 8]),
             limit,
-            gathers=draw(st.booleans()),
+            gathers=dice.random() < 0.5,
         )
-        priority = draw(st.sampled_from(priorities))
-        units.append(TraceUnit(job, draw(st.integers(0, 40)), duration, priority))
+        priority = dice.choice(priorities)
+        units.append(TraceUnit(job, dice.randint(0, 40), duration, priority))
     settings = QueueSettings(
-        policy=draw(st.sampled_from(policies)),
-        protect_after=draw(st.sampled_from([0, 0, 5])),
-        reserve_depth=draw(st.sampled_from([1, 1, 2, 16])),
-        short_limit=draw(st.sampled_from([0, 5])),
-        max_idle_share=draw(st.sampled_from([20, 100])),
+        policy=dice.choice(policies),
+        protect_after=dice.choice([0, 0, 5]),
+        reserve_depth=dice.choice([1, 1, 2, 16]),
+        short_limit=dice.choice([0, 5]),
+        max_idle_share=dice.choice([20, 100]),
     )
     return Scene(nodes, made, units, settings)

@@ -19,28 +19,33 @@ from koord.core.queue.simulation import SimulatedQuota, Simulation, TraceUnit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from random import Random
 
 NODES = [CountedNode(name, 8, block) for name, block in zip("ABCD", "XXYY", strict=True)]
 LONGEST = 60
 QUEUE = SimulatedQuota("q", 32, 32, 32)
 
 
-@st.composite
-def jobs(draw: Any, *, limited: bool = True) -> list[TraceUnit]:
+def jobs(*, limited: bool = True) -> st.SearchStrategy[list[TraceUnit]]:
+    """Return units of one seed each."""
+    return st.randoms(use_true_random=True).map(lambda dice: draw_jobs(dice, limited=limited))
+
+
+def draw_jobs(dice: Random, *, limited: bool) -> list[TraceUnit]:
     """Units of one queue; with ``limited`` all say when they have ended for certain."""
     units = []
-    for at in range(draw(st.integers(1, 9))):
-        duration = draw(st.integers(1, LONGEST))
-        limit = draw(st.integers(duration, LONGEST)) if limited or draw(st.booleans()) else None
+    for at in range(dice.randint(1, 9)):
+        duration = dice.randint(1, LONGEST)
+        limit = dice.randint(duration, LONGEST) if limited or dice.random() < 0.5 else None
         job = UnitAsk(
             f"u{at}",
             "q",
-            draw(st.integers(1, 4)),
-            draw(st.sampled_from([1, 2, 4, 8])),
+            dice.randint(1, 4),
+            dice.choice([1, 2, 4, 8]),
             limit,
-            gathers=draw(st.booleans()),
+            gathers=dice.random() < 0.5,
         )
-        units.append(TraceUnit(job, draw(st.integers(0, 40)), duration))
+        units.append(TraceUnit(job, dice.randint(0, 40), duration))
     return units
 
 

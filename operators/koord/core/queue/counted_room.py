@@ -383,7 +383,11 @@ class CountedRoom:
             while left:
                 name = min(
                     (name for name, free in room.items() if free >= job.amount),
-                    key=lambda name: (name not in kept, room[name], name),
+                    key=lambda name: (
+                        places.get(name, 0) >= kept.get(name, 0),
+                        room[name],
+                        name,
+                    ),
                     default=None,
                 )
                 if name is None:

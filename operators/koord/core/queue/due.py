@@ -88,6 +88,8 @@ class DueTurns:
     def _wake_others(self, heads: BlockedHeads) -> None:
         """Have those tried again that gave way to reserved room, or to more of it than may be.
 
+        Whoever was held back by what is promised behind it, as well.
+
         Where they are many, not whenever somebody deletes a unit: trying them keeps all others.
         """
         now = self._view.now
@@ -95,7 +97,11 @@ class DueTurns:
         if self._wakes_later:
             return
         self._woken_at = now
-        behind = {key for key, protection in heads.protections.items() if protection.is_behind}
+        behind = {
+            key
+            for key, protection in heads.protections.items()
+            if protection.is_behind or protection.is_held_back
+        }
         self._now |= self._delayed | behind
         self._delayed = set()
 

@@ -7,6 +7,7 @@ nothing across quotas, and mixed into one it is not transitive (rules Q7 to Q12)
 Nothing here knows pods, nodes or a clock: amounts and times are integers.
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -173,6 +174,8 @@ class OrderTerms:
     shares: Shares
     across: Callable[[str], Across] = lambda _: Across.GUARANTEE
     """How those take turns that have the same parent."""
+    never_fits: Callable[[Waiting], bool] = lambda _: False
+    """Whether a unit does not even fit when nothing else runs."""
 
     def rank(self, unit: Waiting) -> Rank:
         """Return where a unit stands in its queue (Q7)."""
@@ -250,7 +253,12 @@ class Tournament:
             queue = self._quotas[queue].parent
 
     def _rank_of_child(self, across: Across, name: str, unit: Waiting) -> Rank:
-        """Where a quota stands among its siblings by the unit that it offers (Q8)."""
+        """Where a quota stands among its siblings by the unit that it offers (Q8).
+
+        Who never fits has its turn at once: that delays nobody, and hides nobody behind it.
+        """
+        if self._terms.never_fits(unit):
+            return (False, -math.inf)
         standing = self._terms.standing(unit)
         if across is Across.TIME:
             return (not unit.is_repair, *standing, unit.since, unit.key)

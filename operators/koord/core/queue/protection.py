@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from itertools import count
+from operator import itemgetter
 from typing import Final, Protocol
 
 from koord.core.queue.order import Waiting
@@ -39,6 +40,8 @@ class HeadProtection:
     queue: str = ""
     is_behind: bool = False
     """Whether as many queues of its tree as may have room reserved, or have waited for longer."""
+    is_held_back: bool = False
+    """Whether it had to leave room to promises behind it: it may start once these have moved."""
 
     def dues(self, settings: QueueSettings, now: int) -> Iterator[int]:
         """Yield when its turn is to be decided again though nothing happens."""
@@ -60,6 +63,8 @@ class TurnsOutcome:
     blocked: list[str] = field(default_factory=list)
     idle: Counter[str] = field(default_factory=Counter)
     """Unit -> room that is reserved for it, idle now and refused to others."""
+    is_unsettled: bool = False
+    """Whether somebody has left room to a promise that has moved since."""
 
 
 class Offers(Protocol):
@@ -128,11 +133,16 @@ class QueueTurns:
         for key in self._protections.keys() - jobs.keys():
             del self._protections[key]
         self._queue_of = {key: job.quota for key, job in jobs.items()}
+        before = {key: self.reserved(key) for key in self._protections}
         decision = RoundOfTurns(self._room, self._settings, self._protections, self._least_gain)
         while (unit := tournament.offer()) is not None:
             starts = decision.decide(unit, jobs[unit.key])
             tournament.take(starts=starts)
         decision.settle()
+        held_back = any(protection.is_held_back for protection in self._protections.values())
+        decision.outcome.is_unsettled = held_back and any(
+            reserved != self.reserved(key) for key, reserved in before.items()
+        )
         return decision.outcome
 
 
@@ -218,12 +228,17 @@ class RoundOfTurns:
         Before its own time that is also what was promised behind it. If its turn is early for a
         guarantee that it has only then, it is all that is promised to others.
         """
-        own = self._reserved_of(job.key)
-        if own is None or own.is_open or own.start <= self._room.now:
+        protection = self._protections.get(job.key)
+        own = None if protection is None else protection.reserved
+        if protection is None or own is None:
             return binding
-        if self._is_before_guarantee(job, self._room.now, own):
-            return [*binding, *self._promised_to_others(job.key)]
-        return [*binding, *self._later(job.key)]
+        protection.is_held_back = False
+        if own.is_open or own.start <= self._room.now:
+            return binding
+        is_early = self._is_before_guarantee(job, self._room.now, own)
+        promised = self._promised_to_others(job.key) if is_early else self._later(job.key)
+        protection.is_held_back = bool(promised)
+        return [*binding, *promised]
 
     def _is_before_guarantee(self, job: UnitAsk, start: int, reserved: Reserved) -> bool:
         """Whether a unit would start before what is reserved for it, and before a guarantee."""
@@ -279,11 +294,11 @@ class RoundOfTurns:
         held: set[str] = set()
         total = 0
         holds = [
-            (protection.since, key, protection.reserved)
+            ((protection.since, self._turns.get(key, protection.turn), key), protection.reserved)
             for key, protection in self._protections.items()
             if protection.reserved and protection.reserved.is_open
         ]
-        for at, (_, key, reserved) in enumerate(sorted(holds, key=lambda hold: hold[:2])):
+        for at, ((*_, key), reserved) in enumerate(sorted(holds, key=itemgetter(0))):
             has_turn_later = reserved not in self._visited
             ready = self._room.ready(reserved, self._visited if has_turn_later else ())
             most = self._settings(reserved.job.quota).max_idle_share * capacity
@@ -359,6 +374,8 @@ class RoundOfTurns:
         protection.reserved = self._plan(unit, job, protection.reserved)
         if protection.reserved is not None:
             self._visit(protection.reserved)
+        elif place > settings.reserve_depth:
+            del self._protections[unit.key]
 
     def _count_longer(self, protection: HeadProtection) -> int:
         """Count the other queues of its tree with reserved room, or whose head waits for longer."""
@@ -413,7 +430,10 @@ class RoundOfTurns:
         if planned is not None:
             return planned
         held = before if before is not None and before.is_open else None
-        return self._room.hold_open(job, self._visited, held)
+        planned = self._room.hold_open(job, self._visited, held)
+        if planned is None and held is not None:
+            return self._room.hold_open(job, self._visited, None)
+        return planned
 
     def _find_earliest(self, job: UnitAsk) -> int | None:
         """Return from when on a unit may start that may not pass some; None: nobody knows."""

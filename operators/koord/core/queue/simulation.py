@@ -229,7 +229,7 @@ class Simulation:
         evicts = self.grace is not None and any(
             self._evict_for(self.waiting[key]) for key in outcome.blocked
         )
-        return self.decide() if evicted or evicts else outcome.idle
+        return self.decide() if evicted or evicts or outcome.is_unsettled else outcome.idle
 
     def _let_all_have_their_turns(self) -> TurnsOutcome:
         looked_at = list(self._looked_at())
@@ -240,7 +240,12 @@ class Simulation:
             replace(unit, head_since=heads[unit.key]) if unit.key in heads else unit
             for unit in units
         ]
-        terms = OrderTerms(self.room.now, self._aging_of, self._shares)
+        terms = OrderTerms(
+            self.room.now,
+            self._aging_of,
+            self._shares,
+            never_fits=lambda unit: not self.room.fits_ever(jobs[unit.key]),
+        )
         return self.turns.decide(self.make_offers(self.quotas_now(), units, terms), jobs)
 
     def _looked_at(self) -> Iterator[TraceUnit]:
