@@ -34,7 +34,7 @@ from koord.api import Compat
 from koord.cli.cluster import read_cluster, refuse_without_pods
 from koord.cli.common import ExitCode, Output, fail, warn
 from koord.cli.connection import open_client
-from koord.cli.find_target import TargetLookup, find_target
+from koord.cli.find_target import TargetLookup, find_target, follow_owners
 from koord.cli.history_view import make_happenings
 from koord.cli.job_state import COUNTED, JobState, find_of_pod
 from koord.cli.leases import read_leader
@@ -155,12 +155,9 @@ async def _read(question: Question, now: float) -> tuple[TargetLookup, Reading |
 
 def _follow_owners(lookup: TargetLookup, reading: Reading) -> tuple[TargetLookup, Reading]:
     """Answer for the gang that owners say, if an owner was asked for and its pods name none."""
-    pod = reading.state.pod_by_key(lookup.target.key)
-    is_owner = lookup.typed.kind not in _PLANNED and lookup.target.kind is TargetKind.POD
-    if not is_owner or pod is None or pod.gang is None:
+    gang = follow_owners(lookup.typed, lookup.target, reading.state)
+    if gang is lookup.target:
         return lookup, reading
-    namespace, _, name = pod.gang.key.partition("/")
-    gang = Target(TargetKind.POD_GROUP, namespace, name)
     # What was read of the pod is not said of its gang.
     return replace(lookup, target=gang), replace(reading, details=None)
 

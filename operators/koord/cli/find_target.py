@@ -30,6 +30,7 @@ from koord.cli.owned_pods import (
     group_of,
 )
 from koord.cli.served_kinds import UnknownKindError, find_served, read_served_kinds
+from koord.core.engine.state import ClusterState
 from koord.core.model.text import find_similar, listed, named, plural, suggest
 from koord.domains.gang import POD_GROUPS
 from koord.domains.placement import NODES, PODS
@@ -44,6 +45,7 @@ JOB_LABEL: Final = "batch.kubernetes.io/job-name"
 """On the pods of a Job: its name."""
 _HASH_LABEL: Final = "pod-template-hash"
 _TARGETS: Final[Mapping[str, TargetKind]] = {kind.lower(): kind for kind in TargetKind}
+_PLANNED: Final = frozenset({TargetKind.POD, TargetKind.POD_GROUP, TargetKind.RESERVATION})
 _MOST_TOLD: Final = 4
 
 
@@ -105,6 +107,16 @@ async def find_reservation(client: Client, name: str) -> Target:
         fail(f"there is no Reservation {name}{meant}", ExitCode.USAGE)
     pod = ReservationTranslator().translate(reservation).pod
     return Target(TargetKind.RESERVATION, "" if pod is None else pod.namespace, name)
+
+
+def follow_owners(typed: Target, target: Target, state: ClusterState) -> Target:
+    """Return the gang of a pod that stands for an owner, if only its owners say the gang."""
+    pod = state.pod_by_key(target.key)
+    is_owner = typed.kind not in _PLANNED and target.kind is TargetKind.POD
+    if not is_owner or pod is None or pod.gang is None:
+        return target
+    namespace, _, name = pod.gang.key.partition("/")
+    return Target(TargetKind.POD_GROUP, namespace, name)
 
 
 async def find_target(client: Client, target: Target, now: float) -> TargetLookup:

@@ -18,7 +18,7 @@ from koord.answers.reading import Reading, Target, TargetKind, TargetNotFoundErr
 from koord.cli.cluster import read_cluster, refuse_gaps
 from koord.cli.common import ExitCode, Output, fail, warn
 from koord.cli.connection import open_client
-from koord.cli.find_target import find_planned, make_target
+from koord.cli.find_target import find_planned, follow_owners, make_target
 from koord.cli.output import count_of, make_table, print_in
 from koord.core.defrag.drain import DrainPlan
 from koord.core.defrag.model import MovePlan, MoveStep
@@ -108,6 +108,8 @@ async def _read_all(
             meant = Target(typed.kind, typed.namespace or access.namespace, typed.name)
             target = await find_planned(client, meant, now)
         reading = await read_cluster(client, target)
+        if typed is not None:
+            target = follow_owners(typed, target, reading.state)
         try:
             return target, reading, await list_budgets(client)
         except Forbidden:

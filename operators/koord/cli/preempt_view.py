@@ -28,7 +28,7 @@ from koord.cli.cluster import read_cluster, refuse_gaps
 from koord.cli.common import ExitCode, Output, fail, warn
 from koord.cli.connection import open_client
 from koord.cli.explain_view import Question
-from koord.cli.find_target import find_planned
+from koord.cli.find_target import find_planned, follow_owners
 from koord.cli.output import count_of, make_table, print_in
 from koord.core.eviction.model import Cost, Preemption
 from koord.core.eviction.preemption import WaitingForPreemption, name_of
@@ -108,6 +108,7 @@ async def _read(
         typed = Target(question.kind, question.namespace or access.namespace, question.name)
         target = await find_planned(client, typed, now)
         reading = await read_cluster(client, target)
+        target = follow_owners(typed, target, reading.state)
         if reading.extent_of(NODES.name) is not None:
             return target, reading, ()  # nothing is searched
         return target, reading, await _read_budgets(client)

@@ -29,7 +29,7 @@ from koord.cli.cluster import (
 )
 from koord.cli.common import ExitCode, Output, fail
 from koord.cli.connection import open_client
-from koord.cli.find_target import find_planned, make_target
+from koord.cli.find_target import find_planned, follow_owners, make_target
 from koord.cli.output import count_of, make_table, print_in
 from koord.cli.queue_view import make_time_limit
 from koord.core.model.text import format_age, named, suggest
@@ -85,7 +85,8 @@ def _read(question: UnitQuestion) -> tuple[Reading, Target]:
         async with open_client(question.kubeconfig, question.context) as (client, access):
             meant = Target(typed.kind, typed.namespace or access.namespace, typed.name)
             target = await find_planned(client, meant, time.time())
-            return await read_cluster(client, target), target
+            reading = await read_cluster(client, target)
+            return reading, follow_owners(meant, target, reading.state)
 
     try:
         return asyncio.run(read())
