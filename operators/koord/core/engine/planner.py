@@ -18,6 +18,7 @@ from typing import Final
 import numpy as np
 
 from koord.core.engine.allocator import Allocator
+from koord.core.engine.assigned import explain_assigned
 from koord.core.engine.cycle import Cycle, Mark, Place
 from koord.core.engine.plugin import Admission, StrategyResult, StrategyShare
 from koord.core.engine.reasons import InsufficientNodes
@@ -122,7 +123,7 @@ class _Run:
         return self._turns is None or self._turns.may_keep(unit, placement)
 
     def _refuse(self, refusal: Unplaced, unit: Unit) -> None:
-        reason = refusal.reason
+        reason = explain_assigned(self._cycle, unit, refusal.reason)
         if self._turns is not None:
             reason = self._turns.refused(unit, reason)
         self.refusals.append(replace(refusal, pods=unit.pods, reason=reason))

@@ -15,6 +15,7 @@ from itertools import islice
 from typing import Final, TypeAlias, TypeVar, cast
 
 from koord.core.gang.group import Group, GroupId, close_group
+from koord.core.gang.kueue import leave_topology
 from koord.core.gang.tally import Tally
 from koord.core.model.gangs import GangKey, GangSource, GangSpec, ObservedPodGroup, RunRecord
 from koord.core.model.pods import Pod
@@ -106,6 +107,8 @@ class Gang:
     def refresh(self) -> bool:
         """Update the settings; return whether the gang lists other gangs than before."""
         spec = self._find_spec()
+        if spec is not None and self.tally.by_kueue:
+            spec = leave_topology(spec)
         if spec is self.spec:
             return False
         self.spec = spec

@@ -132,6 +132,8 @@ class Tally:
     """Alive and released, without a node, and not unschedulable since."""
     refused: int = 0
     """Alive and released, without a node, and unschedulable for their own scheduler."""
+    by_kueue: int = 0
+    """Members of which Kueue chooses the places in the network."""
     label_claims: int = 0
     """Members that name a PodGroup object by label."""
     plannable: dict[str, Pod] = field(default_factory=dict)
@@ -173,6 +175,7 @@ class Tally:
         self.succeeded += sign * (pod.phase is PodPhase.SUCCEEDED)
         self.failed += sign * (pod.phase is PodPhase.FAILED)
         self.bound += sign * bool(pod.node)
+        self.by_kueue += sign * (pod.kueue_node is not None)
         self._count_bond(pod, sign, is_alive=is_alive)
         if is_alive:
             self._count_alive(pod, sign)

@@ -357,6 +357,8 @@ class Pod:
     """Where the waiting pod goes once its victims have gone."""
     owners: tuple[OwnerReference, ...] = ()
     foreign_gates: tuple[str, ...] = ()
+    kueue_node: str | None = None
+    """The node that Kueue chose for it; empty: it chooses domains above nodes; None: nothing."""
     recorded: RecordedPlan | None = None
     pinned: bool = False
     is_gated: bool = False

@@ -19,6 +19,7 @@ from enum import Enum, auto
 from types import MappingProxyType
 from typing import ClassVar, Final, TypeAlias
 
+from koord.core.model.foreign_gates import is_of_kueue, tell_turns
 from koord.core.model.reason_class import ReasonClass
 from koord.core.model.templates import fill, fill_all
 from koord.core.model.text import MAX_QUOTED, MAX_TEXT, cut
@@ -287,14 +288,24 @@ class WaitingForForeignGate(PodReason):
     way_out: ClassVar = "see what the controller of the gate waits for"
     says: ClassVar = (
         "{pods:{pod} has|{pods} pods have} scheduling gates of other controllers: "
-        "{gates:list}{pods:|; the first is {pod}}"
+        "{gates:list}{pods:|; the first is {pod}}{turns:?: {turns:list; }}"
     )
     advises: ClassVar = (
+        "{is_of_kueue:?Ask Kueue: kubectl get workloads.kueue.x-k8s.io, where the pod is.}",
         "The controller that set {gates:names} has to remove it; ours is removed last.",
         "Remove a gate that no controller handles from spec.schedulingGates by hand.",
     )
     gates: tuple[str, ...]
     pods: int = 1
+
+    @property
+    def turns(self) -> tuple[str, ...]:
+        """Whose turn it is, of controllers that are known."""
+        return tell_turns(self.gates)
+
+    @property
+    def is_of_kueue(self) -> bool:
+        return is_of_kueue(self.gates)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """Gangs, PodGroups and topology constraints: from the wire to values of the core."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import datetime
 from typing import Final
 from weakref import WeakValueDictionary
@@ -32,6 +33,7 @@ from koord.api.shape import Shape
 from koord.caches import EXPANSION, MIB, BoundedCache, size_of
 from koord.core.gang.done import MAX_RECORDED, MAX_SUB_GROUPS
 from koord.core.gang.group import MAX_GANGS, make_gang_key
+from koord.core.gang.kueue import leave_topology
 from koord.core.gang.phase import is_settled
 from koord.core.gang.status import ConditionType
 from koord.core.model.gang_history import Episode
@@ -62,6 +64,7 @@ from koord.core.model.topology_constraint import (
     TopologyConstraint,
 )
 from koord.kube.decode import MALFORMED
+from koord.kube.translate.kueue import chooses_places
 from koord.kube.translate.run_terms import make_run_terms
 from koord.kube.translate.statuses import SeenStatuses
 from koord.kube.wire import WireCustomResource, WireObjectMeta
@@ -91,9 +94,11 @@ class GangMemberships:
             or labels.get(keys.KUEUE_NAME)
         ):
             return None
+        is_by_kueue = chooses_places(annotations)
         key = (
             meta.namespace,
             native,
+            str(is_by_kueue),
             *map(labels.get, GANG_LABELS),
             *map(annotations.get, GANG_ANNOTATIONS),
         )
@@ -101,8 +106,16 @@ class GangMemberships:
         if claim is None:
             gang = parse_pod_gang(meta.namespace, labels, annotations, self._defaults, native)
             claim = _make_membership(meta.namespace, gang)
+            if is_by_kueue and claim.declared is not None:
+                claim = _leave_topology(claim, claim.declared)
             self._known.keep(key, claim, EXPANSION * size_of(key))
         return claim
+
+
+def _leave_topology(claim: GangMembership, declared: GangSpec) -> GangMembership:
+    """Return the claim of a pod of which Kueue chooses the place."""
+    spec = leave_topology(declared)
+    return replace(claim, declared=spec, bad_values=spec.bad_values)
 
 
 def _make_membership(namespace: str, gang: PodGang | None) -> GangMembership:

@@ -49,6 +49,7 @@ from koord.kube.plan_keys import (
 from koord.kube.preemption_records import read_deadline, read_nomination
 from koord.kube.release import PodForm, decode_plan, is_recorded
 from koord.kube.translate.gangs import GangMemberships
+from koord.kube.translate.kueue import read_kueue_node
 from koord.kube.translate.move_hints import read_move_hints
 from koord.kube.translate.node_affinity import AffinityForm
 from koord.kube.translate.pod_conditions import (
@@ -180,6 +181,7 @@ class PodTranslator:
             nominated=self._nominated(meta, spec.node_name),
             owners=self._owners(meta),
             foreign_gates=_foreign_gates(gates),
+            kueue_node=read_kueue_node(wire),
             recorded=recorded,
             pinned=pinned,
             is_gated=bool(gates),
