@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 from koord.answers.explain import PlacementState
 from koord.answers.reading import Target, TargetKind, TargetNotFoundError
 from koord.answers.why import make_answer
+from koord.cli import connection
 from koord.cli.explain_view import _follow_owners
 from koord.cli.find_target import TargetLookup, _find_others, find_planned, find_target
 from koord.cli.lint import _is_object
@@ -363,3 +364,18 @@ def test_an_owner_stands_for_the_gang_that_only_the_planner_knows(
     answer = make_answer(followed, lookup.target, NOW)
     assert answer.reason is not None
     assert answer.reason.reason.code == "MissingMembers"
+
+
+def test_kinds_and_names_are_completed(monkeypatch: pytest.MonkeyPatch) -> None:
+    job = make("PyTorchJob", "x")
+
+    @asynccontextmanager
+    async def connect(*_: str) -> AsyncIterator[tuple[Server, Access]]:
+        yield Server(job), Access("", namespace="a")
+
+    monkeypatch.setattr(connection, "open_client", connect)
+    assert connection.list_kinds("pytorchjobs.k", "", "") == ["pytorchjobs.kubeflow.org"]
+    assert connection.list_kinds("nod", "", "") == [], "nodes own no pods"
+    assert connection.list_names("ptj", "", "", "") == []
+    assert connection.list_names("pytorchjob", "", "", "") == ["x"]
+    assert connection.list_names("nonsense", "", "", "") == []

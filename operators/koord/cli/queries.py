@@ -63,7 +63,8 @@ def _complete_kind(context: typer.Context, incomplete: str) -> list[str]:
     if slash:
         return [f"{kind}/{name}" for name in _list_names(context, kind, begun_name)]
     spelled = [forms[0] for forms in _SPELLED.values() if forms[0].startswith(incomplete)]
-    return spelled or list_kinds_for(context, incomplete)
+    served = list_kinds_for(context, incomplete) if incomplete else []
+    return [*spelled, *(kind for kind in served if kind not in _KINDS)]
 
 
 def _complete_name(context: typer.Context, incomplete: str) -> list[str]:
