@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.builders import PodBuilder, make_node, make_pod
-from tests.cluster import FakeCluster, make_cluster
+from tests.cluster import SCORING, FakeCluster, make_cluster
 from tests.controllers.scene import Writer
 
+from koord.answers.explain import explain_pod
 from koord.api.gang import UPSTREAM_DEFAULTS
 from koord.api.keys import gang as keys
 from koord.controllers.commit import Commit, commit
@@ -25,6 +26,7 @@ from koord.core.gang.native_reasons import (
     GroupClaims,
     MixedGates,
     MixedSchedulers,
+    NativeQuorumMissing,
     PriorityDiffers,
 )
 from koord.core.gang.quorum import Ready, demands
@@ -396,6 +398,27 @@ def test_members_that_kube_scheduler_would_wait_for_in_vain_are_bound_by_us() ->
     cluster.pods(done, gated("w-1", Handling.RELEASE_PINNED))
     outcome = release(cluster)
     assert (len(outcome.bound), outcome.left_to_others) == (1, set())
+
+
+def test_members_that_are_left_too_few_are_told_for_whom_kube_scheduler_waits() -> None:
+    cluster = make_cluster(4)
+    cluster.pod_groups(make_group(4))
+    released = [
+        member(f"w-{at}").released("n0", "p", GANG).not_ours().pinned().build() for at in range(4)
+    ]
+    cluster.pods(*released)
+    assert explain_pod(cluster.state, released[0], SCORING).reason is None
+    cluster.delete_pods("w-3")
+    reason = explain_pod(cluster.state, released[0], SCORING).reason
+    assert reason == NativeQuorumMissing(GANG, "default/w-0", 3, 4)
+    assert isinstance(reason, NativeQuorumMissing)
+    assert reason.text() == (
+        f"default/w-0 was released, and kube-scheduler binds none of {GANG} before 4 members are "
+        "there: there are 3"
+    )
+    assert reason.advice() == (f"Create 1 more member of {GANG}, or lower its minCount.",)
+    cluster.pods(gated("w-4", Handling.RELEASE_PINNED))
+    assert explain_pod(cluster.state, released[0], SCORING).reason is None
 
 
 # Evictions

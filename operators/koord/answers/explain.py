@@ -21,6 +21,7 @@ from koord.core.engine.state import ClusterState
 from koord.core.eviction.preemption import find_preempting
 from koord.core.gang.cache import GangCache
 from koord.core.gang.done import has_succeeded
+from koord.core.gang.native import find_missing_quorum
 from koord.core.gang.quorum import Ready, demands, find_quorum
 from koord.core.gang.reasons import NotReady, Reached
 from koord.core.gang.tally import find_refused
@@ -123,7 +124,9 @@ def explain_pod(
     state: ClusterState, pod: Pod, scoring: Scoring, reclaim: ReclaimSetting = UNKNOWN
 ) -> PodExplanation:
     settled = _find_settled(pod)
-    refused = find_refused((pod,))
+    refused: Reason | None = find_refused((pod,))
+    if refused is None and pod.gang is not None:
+        refused = find_missing_quorum(state.gangs.gang(pod.gang.key), pod)
     if refused is not None:
         return PodExplanation(PlacementState.WAITING, refused)
     if settled is not None:

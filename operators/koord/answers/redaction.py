@@ -91,6 +91,8 @@ NAMES: Final[Mapping[str, NameKind]] = {
             "MixedSchedulers.gang",
             "MixedSchedulers.pod",
             "NamespaceBackoff.namespace",
+            "NativeQuorumMissing.gang",
+            "NativeQuorumMissing.pod",
             "NodeLocked.holder",
             "OnlySurplus.gang",
             "PodGroupsNotServed.gang",

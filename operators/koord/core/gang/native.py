@@ -13,6 +13,7 @@ from koord.core.gang.native_reasons import (
     MixedGates,
     MixedSchedulers,
     NativeProblem,
+    NativeQuorumMissing,
     PriorityDiffers,
 )
 from koord.core.model.gangs import GangKey
@@ -30,6 +31,21 @@ def find_native_problem(gangs: GangStates) -> NativeProblem | None:
         if gang.spec is not None and gang.spec.native is not None
     )
     return next((problem for problem in problems if problem is not None), None)
+
+
+def find_missing_quorum(gang: Gang, pod: Pod) -> NativeQuorumMissing | None:
+    """Return why kube-scheduler does not bind a released member; None if its group is there.
+
+    It counts members behind gates as there, and none that have ended.
+    """
+    terms = None if gang.spec is None else gang.spec.native
+    is_left = pod.is_waiting and pod.recorded is not None and pod.handling is Handling.NOT_OURS
+    if gang.spec is None or terms is None or not (terms.is_gang and is_left):
+        return None
+    present, least = gang.tally.alive, gang.spec.min_member
+    if present >= least:
+        return None
+    return NativeQuorumMissing(gang.spec.key, pod.key, present, least)
 
 
 def _find_problem(key: GangKey, gang: Gang, terms: NativeTerms) -> NativeProblem | None:

@@ -109,5 +109,36 @@ class GroupClaims(Reason):
     pod: str
 
 
+@dataclass(frozen=True, slots=True)
+class NativeQuorumMissing(Reason):
+    """A member of a native PodGroup was released, and kube-scheduler waits for others.
+
+    ``present`` members are there, behind gates or not; it starts none of fewer than ``min_member``.
+    """
+
+    code: ClassVar = "NativeQuorumMissing"
+    reason_class: ClassVar = ReasonClass.ELSEWHERE
+    rests_on: ClassVar = frozenset({"podgroups"})
+    meaning: ClassVar = (
+        "a pod of [a PodGroup of Kubernetes' own](native-groups.md) was released, and others of "
+        "the group have gone since: kube-scheduler binds none of fewer than the minimum, and says "
+        "nothing"
+    )
+    way_out: ClassVar = "create the missing members, or lower `minCount`"
+    says: ClassVar = (
+        "{pod} was released, and kube-scheduler binds none of {gang} before {min_member:# member} "
+        "{min_member:is|are} there: there {present:is|are} {present}"
+    )
+    advises: ClassVar = ("Create {_lacking:# more member} of {gang}, or lower its minCount.",)
+    gang: GangKey
+    pod: str
+    present: int
+    min_member: int
+
+    @property
+    def _lacking(self) -> int:
+        return self.min_member - self.present
+
+
 NativeProblem: TypeAlias = MixedGates | MixedSchedulers | PriorityDiffers | GroupClaims
 """Why no unit of a native PodGroup is planned."""
