@@ -11,7 +11,8 @@ from tests.builders import make_node, make_pod
 from tests.cluster import FakeCluster, make_cluster
 
 from koord.answers.reason_context import ContextFinder
-from koord.controllers.scale_up import AGAIN_SECONDS, MOST_WRITES, ScaleUpSignals
+from koord.controllers.scale_up import ScaleUpSignals
+from koord.controllers.scale_up_marks import AGAIN_SECONDS, MOST_WRITES, MarkChannel
 from koord.core.autoscaler.nodes import YOUNG_SECONDS
 from koord.core.autoscaler.options import AutoscalerOptions, Signal
 from koord.core.model.pods import Nominated, Pod
@@ -50,8 +51,9 @@ class Play:
             state=self.cluster.state,
             queue=self.cluster.queue,
             options=self.options,
-            writer=self,
-            marked=self.marked,
+            channels={
+                Signal.MARK: MarkChannel(self, self.marked, self.cluster.state.assumed),
+            },
             preempting=self.preempting.get,
             note=lambda gangs, _: self.noted.append(gangs),
             is_synced=lambda: True,

@@ -3,6 +3,8 @@
 from typing import TYPE_CHECKING
 
 from koord.controllers.scale_up import ScaleUpSignals
+from koord.controllers.scale_up_marks import MarkChannel
+from koord.core.autoscaler.options import Signal
 from koord.domains.autoscaler_settings import AutoscalerSettings
 from koord.domains.placement import PODS
 from koord.kube.scale_up_marks import ScaleUpMarks
@@ -20,8 +22,13 @@ def start(parts: "Parts") -> None:
         state=parts.reader.state,
         queue=placement.queue,
         options=parts.settings.of(AutoscalerSettings).options,
-        writer=ScaleUpMarks(parts.client),
-        marked=parts.reader.translator(PODS).marked,
+        channels={
+            Signal.MARK: MarkChannel(
+                ScaleUpMarks(parts.client),
+                parts.reader.translator(PODS).marked,
+                parts.reader.state.assumed,
+            )
+        },
         preempting=placement.preempting,
         note=placement.reporter.note,
         is_synced=placement.is_synced,

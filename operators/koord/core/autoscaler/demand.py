@@ -32,11 +32,15 @@ _GATED: Final = frozenset({Handling.RELEASE_AND_BIND, Handling.RELEASE_PINNED})
 
 @dataclass(frozen=True, slots=True)
 class NodeDemand:
-    """A unit that needs new nodes: its pods that wait for them, the required ones first."""
+    """A unit that needs new nodes: its pods that wait for them, the required ones first.
+
+    It ``is_served`` if enough nodes are starting for it: no more are needed.
+    """
 
     unit: UnitKey
     pods: tuple[Pod, ...]
     required: int
+    is_served: bool = False
 
 
 class DemandFinder:
@@ -62,9 +66,11 @@ class DemandFinder:
         finally:
             self._cycle.rollback(mark)
 
-    def _share_out(self, units: Sequence[Unit]) -> list[NodeDemand]:
+    def _share_out(self, admitted: Sequence[tuple[Unit, bool]]) -> list[NodeDemand]:
         left, chosen = self._options.max_pods, []
-        for unit in units:
+        for unit, is_served in admitted:
+            if is_served:
+                continue
             required = _required_of(unit)
             if len(required) <= left:
                 left -= len(required)
@@ -76,10 +82,15 @@ class DemandFinder:
             surplus = [pod for pod in surplus if self.could_hold(pod)][:left]
             left -= len(surplus)
             demands.append(NodeDemand(unit.key, (*required, *surplus), len(required)))
+        served = (unit for unit, is_served in admitted if is_served)
+        demands += (NodeDemand(u.key, u.pods, u.required, is_served=True) for u in served)
         return [demand for demand in demands if demand.pods]
 
-    def _admit(self, blocked: Iterable[Blocked]) -> Iterator[Unit]:
-        """Yield the units that lack nodes alone, without surplus that their quota refuses."""
+    def _admit(self, blocked: Iterable[Blocked]) -> Iterator[tuple[Unit, bool]]:
+        """Yield the units that lack nodes alone, without surplus that their quota refuses.
+
+        With each goes whether enough nodes are starting for it.
+        """
         for blocked_unit in blocked:
             unit = blocked_unit.unit
             if not all(map(_may_be_told, unit.pods)):
@@ -89,8 +100,8 @@ class DemandFinder:
             if not all(map(self.could_hold, _required_of(unit))):
                 continue
             admitted = self._charge(unit, blocked_unit.reason)
-            if admitted is not None and not self._is_served(admitted, blocked_unit.reason):
-                yield admitted
+            if admitted is not None:
+                yield admitted, self._is_served(admitted, blocked_unit.reason)
 
     def _is_served(self, unit: Unit, reason: Reason) -> bool:
         """Whether enough nodes are starting for all that a unit lacks; takes them for it then."""
