@@ -62,6 +62,7 @@ PARTS = (
     Part("priority-classes", "manifests/overlays/priority-classes", "priorityClasses"),
     Part("placeholders", "manifests/overlays/placeholders", "placeholders"),
     Part("metrics", "manifests/overlays/metrics", "metrics"),
+    Part("autoscaler", "manifests/overlays/autoscaler", "autoscaler"),
     Part("suspend", "manifests/overlays/suspend", "suspend"),
     Part("users", "manifests/overlays/users", "users"),
     Part("pod-monitor", "manifests/monitoring/pod-monitor.yaml", "monitoring.podMonitor"),

@@ -9,13 +9,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.operators.conftest import Cluster, Operators
+from tests.operators.conftest import ROOT, Cluster, Operators
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
 SETTINGS = "autoscaler: {signal: mark, delaySeconds: 0}\n"
+ASKING = "autoscaler: {signal: provisioningRequest, delaySeconds: 0}\n"
+REQUESTS = "provisioningrequests.autoscaling.x-k8s.io"
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
 @dataclass
@@ -44,10 +47,9 @@ class ScalerStandIn:
             self.bought += lacking
 
 
-@pytest.fixture
-def elastic(quiet_cluster: Cluster, tmp_path: Path) -> Iterator[Cluster]:
-    running = Operators(quiet_cluster.box, tmp_path, settings=SETTINGS)
-    cluster = Cluster(quiet_cluster.box, running, quiet_cluster.namespace)
+def run_with(settings: str, quiet: Cluster, folder: Path) -> Iterator[Cluster]:
+    running = Operators(quiet.box, folder, settings=settings)
+    cluster = Cluster(quiet.box, running, quiet.namespace)
     running.start()
     try:
         yield cluster
@@ -57,6 +59,48 @@ def elastic(quiet_cluster: Cluster, tmp_path: Path) -> Iterator[Cluster]:
             cluster.delete_pod(pod)
         cluster.remove_nodes()
         running.stop()
+
+
+@pytest.fixture
+def asking(quiet_cluster: Cluster, tmp_path: Path) -> Iterator[Cluster]:
+    """Operators that write ProvisioningRequests, whose definition takes every field."""
+    box, definition = quiet_cluster.box, make_definition()
+    overlay = str(ROOT / "manifests/overlays/autoscaler")
+    box.kubectl("apply", "-k", overlay)
+    box.client.create(DEFINITIONS, definition)
+    box.kubectl("wait", "--for=condition=Established", f"crd/{REQUESTS}", "--timeout=30s")
+    try:
+        yield from run_with(ASKING, quiet_cluster, tmp_path)
+    finally:
+        box.client.delete(f"{DEFINITIONS}/{REQUESTS}")
+        box.kubectl("delete", "-k", overlay)
+
+
+def make_definition() -> dict[str, Any]:
+    plural, _, group = REQUESTS.partition(".")
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {"name": "v1", "served": True, "storage": True}
+    version |= {"schema": {"openAPIV3Schema": schema}, "subresources": {"status": {}}}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {
+            "name": REQUESTS,
+            # Names below k8s.io are kept for Kubernetes.
+            "annotations": {"api-approved.kubernetes.io": "https://github.com/kubernetes"},
+        },
+        "spec": {
+            "group": group,
+            "scope": "Namespaced",
+            "names": {"kind": "ProvisioningRequest", "plural": plural},
+            "versions": [version],
+        },
+    }
+
+
+@pytest.fixture
+def elastic(quiet_cluster: Cluster, tmp_path: Path) -> Iterator[Cluster]:
+    yield from run_with(SETTINGS, quiet_cluster, tmp_path)
 
 
 def test_a_gang_of_eight_gets_the_nodes_that_it_lacks_and_no_more(elastic: Cluster) -> None:
@@ -81,3 +125,24 @@ def test_a_mark_goes_with_its_reason(elastic: Cluster) -> None:
     elastic.delete_pod("train-1")  # now it is incomplete
     elastic.expect(lambda: not scaler.marked(), "the mark is taken off")
     assert elastic.condition(elastic.get_pod("train-0"), "PodScheduled")[1] == "SchedulingGated"
+
+
+def test_a_gang_has_one_request_for_all_of_its_members(asking: Cluster) -> None:
+    client, namespace = asking.box.client, asking.namespace
+    path = f"/apis/autoscaling.x-k8s.io/v1/namespaces/{namespace}/provisioningrequests"
+    asking.add_nodes(1)
+    asking.gang("train", 2)
+    asking.expect(lambda: len(client.get(path)["items"]) == 1, "nodes are asked for")
+    (request,) = client.get(path)["items"]
+    (pods,) = request["spec"]["podSets"]
+    assert pods["count"] == 2
+    assert request["metadata"]["ownerReferences"][0]["kind"] == "PodGroup"
+    templates = f"/api/v1/namespaces/{namespace}/podtemplates"
+    name = pods["podTemplateRef"]["name"]
+    asking.expect(lambda: bool(client.get(f"{templates}/{name}")), "its template is there")
+    template = client.get(f"{templates}/{name}")
+    assert template["metadata"]["ownerReferences"][0]["uid"] == request["metadata"]["uid"]
+    assert "schedulingGates" not in template["template"]["spec"]
+    assert asking.condition(asking.get_pod("train-0"), "PodScheduled")[1] == "SchedulingGated"
+    asking.add_nodes(1)
+    asking.expect_bound("train-0", "train-1")

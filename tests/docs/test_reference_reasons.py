@@ -73,6 +73,7 @@ OF_VALUES = {
 }
 """Values of fields, annotations and settings: see the entries of these."""
 OF_KUBERNETES = {
+    *("BookingExpired", "CapacityRevoked", "PodTemplate", "ProvisioningRequest", "ScalingUp"),
     *("ToBeDeletedByClusterAutoscaler", "DeletionCandidateOfClusterAutoscaler", "SchedulingGated"),
     *("SelfSubjectAccessReview", "RuntimeDefault", "AlwaysAllow"),
     *("AntiAffinity", "NodeAffinity", "NodeName", "NodePorts", "TaintToleration"),

@@ -362,6 +362,7 @@ _IN_OUR_WAY: Final = (
     KeyTranslation(_OURS, "operators.koordinator.sh/held-room", NONE, Action.DROP, _RESULT),
     KeyTranslation(_OURS, "operators.koordinator.sh/held-room-signature", NONE, Action.DROP, _RESULT),
     KeyTranslation(_OURS, "operators.koordinator.sh/admission-failures", NONE, Action.DROP, _RESULT),
+    KeyTranslation(_OURS, "operators.koordinator.sh/scale-up", NONE, Action.DROP, _RESULT),
     KeyTranslation(_OURS, "operators.koordinator.sh/demo-stop-seconds", NONE, Action.DROP, "read by the sandbox only"),
     KeyTranslation(_OURS, "operators.koordinator.sh/node-selector", "an ElasticQuotaProfile", Action.REPORT),
     KeyTranslation(_OURS, "operators.koordinator.sh/deletion-policy", NONE, Action.REPORT),

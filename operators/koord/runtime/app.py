@@ -22,7 +22,9 @@ import msgspec
 
 from koord.controllers.decision_tracer import DecisionTracer
 from koord.controllers.placement import PlacementController
+from koord.core.autoscaler.options import Signal
 from koord.domains.audit_settings import AuditSettings
+from koord.domains.autoscaler_settings import AutoscalerSettings
 from koord.domains.diagnosis_settings import DiagnosisSettings
 from koord.domains.suspend_settings import SuspendSettings
 from koord.isolation import FAILURES, Isolation
@@ -53,7 +55,7 @@ from koord.runtime.readers import DIAGNOSIS, FEED, FLAGS, METRICS
 from koord.runtime.registry import OPERATORS
 from koord.runtime.settings import Settings
 from koord.runtime.wiring import Parts
-from koord.runtime.write_rights import RESUME, WriteRights
+from koord.runtime.write_rights import REQUEST_NODES, RESUME, WriteRights
 
 log = logging.getLogger(__name__)
 
@@ -241,7 +243,12 @@ def _find_protected(settings: Settings) -> list[str]:
 def _find_more_writes(settings: Settings) -> list[Write]:
     """Return what the settings in use need besides what operators write in any case."""
     resumes = settings.of(SuspendSettings).enabled
-    return [*([EVICT] if settings.evicts else ()), *(RESUME if resumes else ())]
+    asks = settings.of(AutoscalerSettings).options.signal is Signal.PROVISIONING_REQUEST
+    return [
+        *([EVICT] if settings.evicts else ()),
+        *(RESUME if resumes else ()),
+        *(REQUEST_NODES if asks else ()),
+    ]
 
 
 async def run_operators(options: Options) -> None:

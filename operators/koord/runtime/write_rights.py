@@ -24,6 +24,12 @@ _ROLES: Final = "kubectl apply -k manifests/base"
 _EVICTION: Final = "kubectl apply -k manifests/overlays/eviction"
 _SUSPEND: Final = "kubectl apply -k manifests/overlays/suspend"
 RESUME: Final = (Write("batch", "jobs", "patch"), Write("batch", "jobs/status", "patch"))
+_AUTOSCALER: Final = "kubectl apply -k manifests/overlays/autoscaler"
+REQUEST_NODES: Final = (
+    Write("autoscaling.x-k8s.io", "provisioningrequests", "create"),
+    Write("autoscaling.x-k8s.io", "provisioningrequests", "delete"),
+    Write("", "podtemplates", "create"),
+)
 _NOTHING: Final = "nothing would be placed. Run with the identity of the operators:"
 _ONLY_OPERATORS: Final = (
     "lets only the ServiceAccounts of the operators write what they write to pods, and you are "
@@ -93,6 +99,8 @@ class WriteRights:
     def _command(self) -> str:
         if set(self.missing) <= set(RESUME):
             return _SUSPEND
+        if set(self.missing) <= set(REQUEST_NODES):
+            return _AUTOSCALER
         return _EVICTION if self.missing == (EVICT,) else _ROLES
 
     async def _find_missing(self) -> tuple[Write, ...]:
