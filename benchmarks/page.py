@@ -12,6 +12,7 @@ import argparse
 import os
 import shutil
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from tests.builders import make_node, make_pod, make_quota
@@ -89,6 +90,12 @@ class Measured:
         return self.read(HEAP) / 1e6
 
 
+def change(cluster: FakeCluster, now: float) -> None:
+    """Let some pods that wait be others, which come last."""
+    cluster.delete_pods(*(f"waits-{number:05}" for number in range(CHANGED)))
+    add_waiting(cluster, CHANGED, now)
+
+
 def measure(looked: Measured, changes: int) -> None:
     looked.open("queue", "tbody a")
     print(f"first contentful paint  {looked.read(PAINT):8.0f} ms")
@@ -99,10 +106,7 @@ def measure(looked: Measured, changes: int) -> None:
     before = looked.heap()
     looked.page.evaluate("window.longest = 0")
     for at in range(changes):
-        names = [f"waits-{number:05}" for number in range(CHANGED)]
-        looked.stage.cluster.delete_pods(*names)
-        add_waiting(looked.stage.cluster, CHANGED, time.time() + at)
-        looked.stage.read_again()
+        looked.stage.change(partial(change, looked.stage.cluster, time.time() + at))
     looked.page.wait_for_timeout(2000)
     print(f"longest task, {changes:3} changes {looked.read('window.longest'):7.0f} ms")
     print(f"heap before and after   {before:8.1f} {looked.heap():8.1f} MB")

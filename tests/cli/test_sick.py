@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import msgspec
 from tests.builders import make_node, make_pod, make_pod_group, make_quota
 from tests.cli.test_devices import printed
 from tests.cluster import FakeCluster, make_cluster
 
+from koord.answers.gaps import NO_TARGET
 from koord.answers.health import HealthFinding, encode_finding, find_sick
+from koord.answers.reading import Reading
+from koord.answers.timeline import make_timeline
 from koord.cli.sick_view import make_parts
 from koord.core.topology.layers import Layer
+from koord.kube.translate.cluster_objects import translate_node
+from koord.kube.wire import WireNode
 
 NOW = 1_000_000.0
 
@@ -81,3 +87,21 @@ def test_a_document_names_object_reason_and_way_out() -> None:
     assert document["subject"] == {"kind": "Node", "name": "n", "namespace": "", "device": ""}
     assert (document["severity"], document["since"]) == ("Warning", None)
     assert document["doThis"].startswith("kubectl uncordon n")
+
+
+def test_since_when_a_node_has_failed_is_known() -> None:
+    taints = [
+        {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"},
+        {
+            "key": "node.kubernetes.io/not-ready",
+            "effect": "NoExecute",
+            "timeAdded": "1970-01-12T13:41:40Z",
+        },
+        {"key": "mine", "effect": "NoExecute", "timeAdded": "1970-01-02T00:00:00Z"},
+    ]
+    written = {"metadata": {"name": "n"}, "spec": {"taints": taints}}
+    node = translate_node(msgspec.json.decode(msgspec.json.encode(written), type=WireNode))
+    state = make_cluster(0).nodes(node).state
+    (finding,) = find_sick(state, NOW)
+    assert encode_finding(finding)["since"] == "1970-01-12T13:41:40Z"
+    assert make_timeline(Reading(state), NO_TARGET, ())[0].at == 999_700_000

@@ -17,7 +17,7 @@ from koord.see.app import Server
 from koord.see.snapshots import OnDemand, Snapshots
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from tests.cluster import FakeCluster
 
@@ -55,6 +55,11 @@ class Stage:
             raise KubeError(self.problem)
         self.cluster.state.advance(time.time())  # as every reading does
         return Reading(self.cluster.state, sight=self.sight), Target(TargetKind.POD, "default", "")
+
+    def change(self, change: Callable[[], object]) -> None:
+        """Change the cluster while no answer is computed from it, and read it again."""
+        self._call(self._snapshots.answer(change))
+        self.read_again()
 
     def read_again(self) -> None:
         self._call(self._snapshots.read_once())

@@ -161,8 +161,7 @@ def test_names_are_texts(browser: Any, stage: Stage) -> None:
 def test_what_changes_is_shown_without_asking(browser: Any, stage: Stage) -> None:
     with look(browser, stage) as looked:
         looked.open("queue", "default/moe")
-        stage.cluster.pods(make_pod("late").gpu(1).created(time.time()))
-        stage.read_again()
+        stage.change(lambda: stage.cluster.pods(make_pod("late").gpu(1).created(time.time())))
         looked.page.get_by_text("default/late").wait_for()
 
 
@@ -253,8 +252,7 @@ def test_a_tab_that_nobody_sees_has_no_stream(browser: Any, stage: Stage) -> Non
     with look(browser, stage) as looked:
         looked.open("queue", "default/moe")
         looked.page.evaluate(f"({hide})(true); {tell}")
-        stage.cluster.pods(make_pod("late").gpu(1).created(time.time()))
-        stage.read_again()
+        stage.change(lambda: stage.cluster.pods(make_pod("late").gpu(1).created(time.time())))
         looked.page.wait_for_timeout(300)
         assert looked.page.get_by_text("default/late").count() == 0
         looked.page.evaluate(f"({hide})(false); {tell}")

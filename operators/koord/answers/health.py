@@ -100,8 +100,9 @@ def _find_nodes(state: ClusterState, _now: float) -> Iterator[HealthFinding]:
             reason, severity, message, do_this = finding
             of_node = gpus.get(name)
             out = 0 if of_node is None else of_node.total if of_node.is_down else of_node.stranded
+            subject = SickSubject("Node", name)
             yield HealthFinding(
-                SickSubject("Node", name), reason, severity, message, do_this, gpus_out=out
+                subject, reason, severity, message, do_this, node.failed_since, gpus_out=out
             )
 
 

@@ -216,19 +216,21 @@ class _NextEvent:
     def __call__(self) -> bytes:
         topic, identity = self.topic, f"{self.instance}:{self.snapshot.number}"
         try:
-            if not topic.has_begun:
-                body = {"topic": topic.name, **topic.hello(self.snapshot)}
-                return _event("hello", body, identity)
-            changes = topic.changes(self.snapshot)
+            return self._make(identity)
         except NothingThere as error:
-            topic.has_begun = False
-            return _event("gap", {"topic": topic.name, "message": str(error)}, identity)
+            message = str(error)
         except Exception:
             trace = secrets.token_hex(4)
             log.exception("An answer failed", extra={"topic": topic.name, "trace": trace})
-            topic.has_begun = False
-            body = {"topic": topic.name, "message": f"the log says more: {trace}"}
-            return _event("gap", body, identity)
+            message = f"the log says more: {trace}"
+        topic.has_begun = False
+        return _event("gap", {"topic": topic.name, "message": message}, identity)
+
+    def _make(self, identity: str) -> bytes:
+        topic = self.topic
+        if not topic.has_begun:
+            return _event("hello", {"topic": topic.name, **topic.hello(self.snapshot)}, identity)
+        changes = topic.changes(self.snapshot)
         if changes is None:
             return b""
         kind = "value" if "value" in changes else "rows"

@@ -85,7 +85,7 @@ function namesOf(map: GpuMap, mode: string): string[] {
 const STATE_STYLES: Record<string, string> = {
   ".": "free", "%": "down", "~": "held", "+": "stranded", "!": "broken", "#": "down", "*": "others", [IN_USE]: "used",
 };
-const COLOURS = ["used", "held", "free", "stranded", "broken", "down", "others", "text", "soft", "bg"] as const;
+const COLOURS = ["used", "held", "free", "stranded", "broken", "down", "others", "text", "soft", "bg", "bad"] as const;
 
 /** Return a hue that a name always has. */
 function hueOf(name: string): number {
@@ -214,7 +214,7 @@ function draw(
       pen.textAlign = "left";
       pen.textBaseline = "alphabetic";
       pen.font = "12px system-ui, 'DejaVu Sans', sans-serif";
-      pen.fillStyle = spot.node.state === "Ready" ? known.text : known.broken;
+      pen.fillStyle = spot.node.state === "Ready" ? known.text : known.bad;
       pen.fillText(fit(pen, spot.node.node, layout.blockWidth - 10), spot.x, spot.y + NAME_HEIGHT - 5);
     }
     for (let at = 0; at < cells.length; at += 1) {

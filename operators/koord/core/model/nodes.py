@@ -2,6 +2,7 @@
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,15 +35,17 @@ class Node:
     """What annotations of the node say to plugins, by their names."""
     created: float = field(default=0.0, compare=False)
     """In seconds since the epoch; 0: unknown."""
+    failed_since: float = field(default=0.0, compare=False)
+    """In seconds since the epoch; 0: it has not failed, or nobody wrote when."""
     resource_version: str = field(default="", compare=False)
 
     @property
     def has_failed(self) -> bool:
         """Whether it is tainted as unreachable or not ready."""
-        return any(taint.key in _FAILED for taint in self.taints)
+        return any(taint.key in FAILED for taint in self.taints)
 
 
-_FAILED = frozenset({"node.kubernetes.io/unreachable", "node.kubernetes.io/not-ready"})
+FAILED: Final = frozenset({"node.kubernetes.io/unreachable", "node.kubernetes.io/not-ready"})
 
 
 @dataclass(frozen=True, slots=True)

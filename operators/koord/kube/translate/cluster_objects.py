@@ -13,7 +13,7 @@ from koord.api.networktopology import ClusterNetworkTopologySpec
 from koord.api.preemption import PreemptionPolicy
 from koord.api.shape import Shape
 from koord.caches import cached_by_text
-from koord.core.model.nodes import Namespace, Node, Taint
+from koord.core.model.nodes import FAILED, Namespace, Node, Taint
 from koord.core.model.selectors import LabelSelector, Requirement, SelectorOperator, SelectorTerm
 from koord.core.plugins.late_volumes import (
     FILESYSTEM,
@@ -30,6 +30,7 @@ from koord.kube.translate.amounts import parse_amounts, parse_requests
 from koord.kube.translate.load_hints import read_own_limits
 from koord.kube.translate.node_affinity import parse_node_selector
 from koord.kube.translate.numa import read_amplification, read_reserved
+from koord.kube.translate.pod_conditions import read_time
 from koord.kube.translate.pod_constraints import WireSelector
 from koord.kube.translate.pod_constraints import parse_selector as parse_label_selector
 from koord.kube.translate.shapes import MAX_REQUIREMENTS
@@ -63,6 +64,11 @@ class _WireTaint(msgspec.Struct, gc=False):
     effect: str = ""
 
 
+class _AddedTaint(msgspec.Struct, gc=False):
+    key: str = ""
+    added: str | None = msgspec.field(default=None, name="timeAdded")
+
+
 class _TopologyLabel(msgspec.Struct, gc=False):
     key: str = ""
     values: list[str] | None = None
@@ -75,6 +81,7 @@ class _TopologyTerm(msgspec.Struct, gc=False):
 _selector_decoder = msgspec.json.Decoder(WireSelector | None)
 _topologies_decoder = msgspec.json.Decoder(list[_TopologyTerm] | None)
 _taints_decoder = msgspec.json.Decoder(list[_WireTaint] | None)
+_added_decoder = msgspec.json.Decoder(list[_AddedTaint] | None)
 
 
 def translate_node(wire: WireNode) -> Node:
@@ -93,8 +100,21 @@ def translate_node(wire: WireNode) -> Node:
         amplification=read_amplification(annotations),
         extensions=read_own_limits(annotations),
         created=meta.creation_timestamp.timestamp() if meta.creation_timestamp else 0.0,
+        failed_since=_read_failed_since(bytes(spec.taints)),
         resource_version=meta.resource_version,
     )
+
+
+def _read_failed_since(taints: bytes) -> float:
+    """Return when a node got a taint that says that it has failed; few nodes have any."""
+    if b"timeAdded" not in taints:
+        return 0.0
+    added = [
+        read_time(taint.added or "")
+        for taint in _added_decoder.decode(taints) or ()
+        if taint.key in FAILED
+    ]
+    return min(filter(None, added), default=0.0)
 
 
 def _split(text: str) -> tuple[str, ...]:
