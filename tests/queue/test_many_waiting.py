@@ -100,3 +100,17 @@ def test_quotas_at_later_times_are_charged_at_once() -> None:
     few, many = (make_waiting(8, running=each, has_quotas=True) for each in (8, 56))
     costs = [count_calls(lambda each=each: another_waits(each)) for each in (few, many)]  # type: ignore[misc]
     assert costs[1] - costs[0] < 60 * (56 - 8)
+
+
+@pytest.mark.parametrize("policy", ["Backfill", "BestEffort"])
+def test_turns_cost_little_where_nobody_waits(policy: str) -> None:
+    """All of one queue start: no turn depends on who has started before."""
+
+    def make(**options: object) -> FakeCluster:
+        cluster = make_cluster(32, **options)
+        return cluster.pods(*(make_pod(f"p{at}").gpu(1).created(NOW + at) for at in range(200)))
+
+    clusters = [make(queue=QueueOptions({"policy": policy})), make()]
+    settle(make())
+    costs = [count_calls(lambda each=each: settle(each)) for each in clusters]  # type: ignore[misc]
+    assert costs[0] < 1.35 * costs[1]

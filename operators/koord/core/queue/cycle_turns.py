@@ -4,7 +4,7 @@ The rules are those of ``protection`` and ``order``; places are found by ``Plann
 changes is on the undo log of the cycle: whoever plans and rolls back has changed nothing.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from typing import Protocol
@@ -107,13 +107,17 @@ class CycleTurns:
         for key in self.heads.protections:
             self.job_of(self.heads.blocked[key])
         heads = self._find_heads({unit.key for unit in units}) if self._cycle.is_deciding else []
-        if self._queues.has_turns and len(units) + len(heads) > 1:
+        has_turns = self._queues.has_turns and len(units) + len(heads) > 1
+        line = self.order.find_only_line(units) if has_turns and not heads else None
+        if line is not None:
+            yield from self._pass_heads(line, [])
+        elif has_turns:
             yield from self._take_turns(units, {head.key: head for head in heads})
         else:
             yield from self._pass_heads(units, sorted(heads, key=self.order.rank, reverse=True))
         self.room.set_limits((), self.room.now, self.room.now)
 
-    def _pass_heads(self, units: Sequence[Unit], heads: list[Unit]) -> Iterator[Unit]:
+    def _pass_heads(self, units: Iterable[Unit], heads: list[Unit]) -> Iterator[Unit]:
         """Yield units as they come; the last of the ``heads`` are the first."""
         for unit in units:
             while heads and self.order.rank(heads[-1]) < self.order.rank(unit):

@@ -11,6 +11,8 @@ from koord.core.quota.catalog import QuotaCatalog
 from koord.core.quota.model import QuotaSpec
 
 _MOST_LEVELS: Final = 64
+_PARKING: Final = frozenset({"max_pending", "max_pending_per_user"})
+_BOUNDING: Final = _PARKING | {"max_running", "max_running_per_user", "stop"}
 
 
 class SettingsOfQueues:
@@ -69,7 +71,7 @@ class SettingsOfQueues:
             not self._is_compat or any(ORDERING & values.keys() for values in levels)
         )
         """Whether turns may be others than by priority and time."""
-        self.is_parking = any(
-            {"max_pending", "max_pending_per_user"} & level.keys() for level in levels
-        )
+        self.is_parking = any(_PARKING & level.keys() for level in levels)
         """Whether some queue limits how many units wait."""
+        self.is_bounding = any(_BOUNDING & level.keys() for level in levels)
+        """Whether some queue limits how many units wait or run."""

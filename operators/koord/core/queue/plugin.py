@@ -44,11 +44,13 @@ from koord.core.queue.turns import (
 )
 from koord.core.queue.unit_order import UnitOrder, priority_of
 from koord.core.queue.vain_holds import VainHolds
+from koord.core.quota.cache import is_used
 from koord.core.quota.model import DEFAULT_TREE, TreeId
 from koord.core.quota.plugin import Quotas
 
 _NO_SHARE: Final = Fraction(0)
 """One value: what is the very same is compared at once."""
+MOST_KEPT: Final = 20_000
 RESTORE_SECONDS: Final = 60
 """For so long a new process takes over what statuses say of heads: they are not newer than it."""
 
@@ -75,6 +77,10 @@ class Queues(Plugin):
         self._memory: RunMemory | None = None
         self._heads = BlockedHeads()
         self._vain_holds = VainHolds(self._find_rest)
+        self._queue_of: dict[str, tuple[Pod, str]] = {}
+        """Pods that wait, each with its queue: asked for several times in each plan."""
+        self._bindings: object = None
+        """As of which quotas that is."""
         self._began: float | None = None
         """When it was decided first."""
         self.figures = QueueFigures()
@@ -179,7 +185,16 @@ class Queues(Plugin):
 
     def queue_of(self, pod: Pod) -> str:
         """Return the leaf quota that a pod charges."""
-        return self._quotas.cache.quota_of(pod)
+        cache = self._quotas.cache
+        if cache.bindings_version is not self._bindings or len(self._queue_of) > MOST_KEPT:
+            self._bindings, self._queue_of = cache.bindings_version, {}
+        kept = self._queue_of.get(pod.uid)
+        if kept is not None and kept[0] is pod:
+            return kept[1]
+        queue = cache.quota_of(pod)
+        if not is_used(pod):
+            self._queue_of[pod.uid] = (pod, queue)
+        return queue
 
     def settings_of(self, queue: str) -> QueueSettings:
         """Return what is in effect for a queue."""
@@ -343,7 +358,9 @@ class Queues(Plugin):
 
     @override
     def open(self, cycle: Cycle) -> HoldSession:
-        return (QueueLimitSession if self.is_limiting else HoldSession)(self, cycle)
+        if not self.is_limiting:
+            return HoldSession(self, cycle)
+        return (QueueLimitSession if self._settings.is_bounding else QueueTurnSession)(self, cycle)
 
 
 def _is_ours(_unit: Unit, reason: Reason) -> bool:

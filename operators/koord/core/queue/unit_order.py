@@ -79,7 +79,12 @@ class UnitOrder:
 
     def sort(self, units: Iterable[Unit]) -> Iterator[Unit]:
         """Yield units, which come by priority and time, in their turns: as if each started."""
-        turns = self.contest(units, is_sorted=True)
+        waiting = list(units)
+        line = self.find_only_line(waiting, is_sorted=True)
+        if line is not None:
+            yield from line
+            return
+        turns = self.contest(waiting, is_sorted=True)
         while turns.offer() is not None:
             yield self._units[turns.take(starts=True).key]
 
@@ -103,6 +108,20 @@ class UnitOrder:
             for queue, users in lines.items()
         }
         return Tournament(self._find_quotas(lines), contests, self.terms)
+
+    def find_only_line(
+        self, units: Collection[Unit], *, is_sorted: bool = False
+    ) -> Iterator[Unit] | None:
+        """Return units in order if they are of one queue, where users do not matter; else None.
+
+        Then whatever starts, nobody's turn comes sooner or later.
+        """
+        queues = {self._queues.queue_of(unit.pods[0]) for unit in units}
+        queue = queues.pop() if len(queues) == 1 else None
+        if queue is None or self._queues.settings_of(queue).user_fairness != "None":
+            return None
+        line = self._make_line(queue, list(units), self._find_raised(), is_sorted=is_sorted)
+        return reversed(line.units)
 
     def unit_of(self, offered: Waiting) -> Unit:
         """Return the unit of an offer."""

@@ -164,6 +164,11 @@ class QuotaCache:
                 return name
         return self._find(self.quota_key_of(pod)).quota
 
+    @property
+    def bindings_version(self) -> object:
+        """Another object as soon as pods that wait may count for other quotas."""
+        return self._bindings_of
+
     def quota_key_of(self, pod: Pod) -> PodQuotaKey:
         """Return what decides on the quota of a pod."""
         if self.catalog.registry.is_shared(pod.namespace):
