@@ -21,6 +21,8 @@ from koord.core.model.topology_constraint import (
     TopologyConstraint,
 )
 from koord.core.topology.layers import Layer
+from koord.domains.autoscaler_settings import AutoscalerSettings
+from koord.runtime.settings import InvalidConfiguration, parse_settings
 
 if TYPE_CHECKING:
     from koord.core.autoscaler.demand import NodeDemand
@@ -123,6 +125,42 @@ def test_room_that_is_too_spread_is_told_only_if_asked(count: int, *, always: bo
 
 def test_too_little_room_anywhere_is_told_of_a_gang_with_a_topology() -> None:
     assert len(told(spread(3))) == 1
+
+
+SHRUNK = """
+apiVersion: operators.koordinator.sh/v1alpha1
+kind: OperatorConfiguration
+autoscaler:
+  signal: mark
+  nodeKinds:
+    - labels: {pool: gpu}
+      taints: [{key: gpu}]
+      allocatable: {cpu: "64", memory: 256Gi, nvidia.com/gpu: 8}
+"""
+
+
+@pytest.mark.parametrize(
+    ("pod", "count"),
+    [
+        (make_pod("p").gpu(8).requests(cpu=64_000).tolerates("gpu").selector(pool="gpu"), 1),
+        (make_pod("p").gpu(8).tolerates("gpu"), 1),
+        (make_pod("p").gpu(8), 0),
+        (make_pod("p").gpu(9).tolerates("gpu"), 0),
+        (make_pod("p").gpu(8).tolerates("gpu").selector(pool="cpu"), 0),
+    ],
+)
+def test_kinds_of_nodes_of_which_there_is_none_are_as_configured(pod: object, count: int) -> None:
+    options = parse_settings(SHRUNK, "config.yaml").of(AutoscalerSettings).options
+    cluster = make_cluster().nodes(make_node("cpu"))
+    assert len(told(cluster.pods(pod), options)) == count  # type: ignore[arg-type]
+    assert told(make_cluster().pods(pod), MARK) == []  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("bad", ["allocatable: {cpu: many}", "allocatable: {}", "labels: {a: b}"])
+def test_a_kind_of_nodes_that_is_none_is_refused(bad: str) -> None:
+    text = SHRUNK[: SHRUNK.index("    - labels")] + f"    - {bad}\n"
+    with pytest.raises(InvalidConfiguration, match=r"autoscaler\.nodeKinds"):
+        parse_settings(text, "config.yaml")
 
 
 def spread(members: int) -> FakeCluster:

@@ -1,15 +1,50 @@
 """Whether and how cluster autoscalers are told of pods: the section ``autoscaler``."""
 
-from collections.abc import Iterable
-from typing import Literal
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Final, Literal, TypeAlias
 
 from pydantic import Field
 from typing_extensions import override
 
+from koord.api.resource import ResourceQuantity
 from koord.core.autoscaler.options import AutoscalerOptions, Signal
+from koord.core.model.nodes import Node, Taint
+from koord.core.model.units import PODS
 from koord.domains.section import Section
+from koord.kube.translate.amounts import to_amounts
 
+_Name: TypeAlias = Annotated[str, Field(min_length=1, max_length=317)]
+_DEFAULT_PODS: Final = 110
 _DEFAULTS = AutoscalerOptions()
+
+
+class KindTaint(Section):
+    """A taint of such nodes."""
+
+    key: str = Field(min_length=1, max_length=317)
+    """Its key."""
+    value: str = Field(default="", max_length=63)
+    """Its value."""
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] = "NoSchedule"
+    """What it does."""
+
+
+class NodeKind(Section):
+    """A kind of nodes that an autoscaler can add."""
+
+    allocatable: Annotated[Mapping[_Name, ResourceQuantity], Field(min_length=1, max_length=64)]
+    """What one of them offers; 110 pods unless `pods` says otherwise."""
+    labels: Annotated[
+        Mapping[_Name, Annotated[str, Field(max_length=63)]], Field(max_length=64)
+    ] = Field(default_factory=dict)
+    """Its labels, as far as pods select them."""
+    taints: Annotated[tuple[KindTaint, ...], Field(max_length=32)] = ()
+    """Its taints, without those that go once it is ready."""
+
+    def make_node(self, name: str) -> Node:
+        amounts = {PODS: _DEFAULT_PODS, **to_amounts(self.allocatable)}
+        taints = (Taint(taint.key, taint.value, taint.effect) for taint in self.taints)
+        return Node(name, labels=dict(self.labels), taints=tuple(taints), allocatable=amounts)
 
 
 class AutoscalerSettings(Section):
@@ -31,10 +66,18 @@ class AutoscalerSettings(Section):
     """`always`: also of gangs for which there is room that is too spread over the network, although
     new nodes may come anywhere."""
 
+    node_kinds: Annotated[tuple[NodeKind, ...], Field(max_length=64)] = ()
+    """Kinds of nodes that it can add although the cluster has none, such as those of a pool that
+    has shrunk to nothing. Kinds that the cluster has need not be named."""
+
     @property
     def options(self) -> AutoscalerOptions:
         return AutoscalerOptions(
-            Signal(self.signal), self.delay_seconds, self.max_pods, self.topology == "always"
+            Signal(self.signal),
+            self.delay_seconds,
+            self.max_pods,
+            self.topology == "always",
+            tuple(kind.make_node(f"kind-{at}") for at, kind in enumerate(self.node_kinds)),
         )
 
     @override

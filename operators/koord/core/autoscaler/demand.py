@@ -2,10 +2,10 @@
 
 Nodes that are bought for a gang that does not start are bought for nothing. So a unit is told only
 if room on nodes is all that it lacks: its quota admits it beside those that are told before it, and
-a node like one of those that there are could hold each of its required members. It is told with all
-of these or not at all; its surplus follows those of all others. Nodes that have come and are not
-ready are waited for: who fits there is not told of, or more nodes would be bought. Reads a cycle
-and takes back what it changes there; knows no API and no clock.
+a node like one that there is, or that may come, could hold each of its required members. It is told
+with all of these or not at all; its surplus follows those of all others. Nodes that have come and
+are not ready are waited for: who fits there is not told of, or more nodes would be bought. Reads a
+cycle and takes back what it changes there; knows no API and no clock.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from koord.core.autoscaler.nodes import tolerates_new
+from koord.core.autoscaler.nodes import could_hold, tolerates_new
 from koord.core.autoscaler.options import AutoscalerOptions
 from koord.core.autoscaler.plugin import StartingNode
 from koord.core.engine.cycle import Cycle
@@ -164,6 +164,8 @@ class DemandFinder:
         return could
 
     def _find_alike(self, shape: PodShape) -> bool:
+        if any(could_hold(node, shape) for node in self._options.kinds):
+            return True
         is_named = shape.terms is not None and all(term.fields for term in shape.terms)
         if is_named or _HOSTNAME in dict(shape.node_selector):
             return False  # a new node has another name

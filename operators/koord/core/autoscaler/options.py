@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from koord.core.model.nodes import Node
+
 
 class Signal(StrEnum):
     """What autoscalers see."""
@@ -29,3 +31,5 @@ class AutoscalerOptions:
     delay: float = 30.0
     max_pods: int = 500
     marks_topology: bool = False
+    kinds: tuple[Node, ...] = ()
+    """Nodes such as could come although there is none."""
