@@ -215,6 +215,32 @@ def test_long_lists_are_windowed(browser: Any) -> None:
         assert looked.page.locator("tbody tr").count() <= 62
 
 
+@pytest.mark.slow
+def test_an_hour_of_readings_leaves_nothing_behind(browser: Any, stage: Stage) -> None:
+    """A reading each fifteen seconds, and each changes what is shown."""
+    with look(browser, stage) as looked:
+        tools = looked.page.context.new_cdp_session(looked.page)
+
+        def measure() -> float:
+            tools.send("HeapProfiler.collectGarbage")
+            used = tools.send("Runtime.getHeapUsage")["usedSize"]
+            return float(used)
+
+        def read(at: int) -> None:
+            late = make_pod(f"late-{at}").gpu(1).created(time.time())
+            stage.change(lambda: stage.cluster.pods(late))
+            stage.change(lambda: stage.cluster.delete_pods(f"late-{at}") if at < 259 else None)
+
+        looked.open("queue", "default/moe")
+        for at in range(20):
+            read(at)
+        before = measure()
+        for at in range(140, 260):
+            read(at)
+        looked.page.get_by_role("link", name="default/late-259").wait_for()
+        assert measure() < 1.2 * before + 500_000
+
+
 SECRET = "secret"  # noqa: S105 - a name
 
 
