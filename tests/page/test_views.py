@@ -297,11 +297,31 @@ def test_a_job_is_tried_and_its_address_shows_it_again(browser: Any, stage: Stag
         page.get_by_text("Submit a job: Pod new").wait_for()
 
 
-def test_a_time_is_chosen_with_two_clicks(browser: Any) -> None:
+def test_six_questions_take_three_clicks_at_most(browser: Any) -> None:
     scene = make_scene(time.time())
     with open_stage(scene, on_demand=ON_DEMAND) as stage, look(browser, stage) as looked:
         page = looked.page
-        page.get_by_role("link", name="Time").click()
+
+        def click(*names: str) -> None:
+            """Click at links, from the overview on."""
+            page.goto(f"{stage.root}/page/")
+            for name in names:
+                page.get_by_role("link", name=name, exact=True).first.click()
+
+        click()  # does my team get its share?
+        page.get_by_text("owed 16").wait_for()
+        click("default/moe")  # why does it wait, and when does it start?
+        page.get_by_text("quota team-b may use at most 48").first.wait_for()
+        page.get_by_text("It would not start even if nothing else ran.").wait_for()
+        click("default/moe", "team-b", "All quotas")  # who has my GPUs?
+        page.get_by_text("used beyond what is guaranteed").wait_for()
+        click("Quotas", "team-a")
+        page.get_by_text("default/bert-0").wait_for()
+        click("What if")  # where is room for 4 x 8?
+        page.get_by_label("Pods x GPUs").fill("4x8")
+        page.get_by_label("Pods x GPUs").press("Enter")
+        page.get_by_text("There is no room for 4x8 now.").wait_for()
+        click("Time")  # what broke at 3 a.m.?
         page.get_by_text("NewLeader").wait_for()
         page.locator(".spread button").first.click()
         page.wait_for_url("**/time?from=2026-11-25T03*")
