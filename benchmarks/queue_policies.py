@@ -268,7 +268,7 @@ def _summarise(name: str, load: float, limited: float, runs: Sequence[Mapping[st
     return Row(name, load, limited, figures, spread)
 
 
-SEEN_CAUSES: Final = (MoveCause.GUARANTEE, MoveCause.LOAD, MoveCause.OTHER)
+SEEN_CAUSES: Final = (MoveCause.GUARANTEE, MoveCause.LOAD, MoveCause.AGE, MoveCause.OTHER)
 """What moves promises here: all units have one priority, and nodes stay."""
 _COLUMNS: Final = (
     ("1 GPU, median", "wait p50 1", "{:.0f} min"),
@@ -282,6 +282,7 @@ _COLUMNS: Final = (
     ("slowdown", "slowdown mean", "{:.1f}"),
     ("users, Jain", "jain users", "{:.2f}"),
     ("kept", "kept", "{:.0f} %"),
+    ("kept but for causes", "kept but for causes", "{:.1f} %"),
     *((cause, f"moved by {cause}", "{:.0f}") for cause in SEEN_CAUSES),
     ("ETA error", "eta error", "{:.0f} %"),
     ("ETA coverage", "eta coverage", "{:.0f} %"),

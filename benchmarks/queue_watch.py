@@ -32,6 +32,7 @@ class _NotedOffers:
     offers: Offers
     guarantees: Mapping[str, int]
     used: Callable[[str], int]
+    tier_of: Callable[[Waiting], int]
     had_turns: dict[str, Competitor]
 
     def offer(self) -> Waiting | None:
@@ -42,7 +43,11 @@ class _NotedOffers:
                 sum(use.values()) + sum(unit.ask.values()) <= self.guarantees[unit.queue]
             )
             self.had_turns[unit.key] = Competitor(
-                unit.key, unit.queue, unit.priority, is_guaranteed=is_guaranteed
+                unit.key,
+                unit.queue,
+                unit.priority,
+                is_guaranteed=is_guaranteed,
+                tier=self.tier_of(unit),
             )
         return unit
 
@@ -80,16 +85,25 @@ class Watched(Simulation):
         self._ahead: dict[str, dict[str, Competitor]] = {}
         """Unit with a promise -> those before it that have started or have a promise, too."""
         self._look_at = 0
+        self._turns_at = -1
+        """When turns were decided last: again at that time, those that have started stay ahead."""
 
     def _note_offers(
         self, quotas: Iterable[QueueQuota], units: Iterable[Waiting], terms: OrderTerms
     ) -> Offers:
         guarantees = {name: quota.min for name, quota in self.limits.items()}
-        self._had_turns = {}
+        is_again = self._turns_at == self.room.now
+        self._turns_at = self.room.now
+        self._had_turns = {
+            key: competitor
+            for key, competitor in self._had_turns.items()
+            if is_again and key in self.running
+        }
         return _NotedOffers(
             self._orders(quotas, units, terms),
             guarantees,
             lambda queue: self.room.used(queue, self.room.now),
+            lambda unit: terms.aging(unit.queue).tier_of(unit, terms.now),
             self._had_turns,
         )
 
@@ -126,7 +140,13 @@ class Watched(Simulation):
             return
         if made:
             unit = self.waiting[key]
-            basis = PromiseBasis(made[-1][1], unit.job.quota, unit.priority, ahead=before)
+            basis = PromiseBasis(
+                made[-1][1],
+                unit.job.quota,
+                unit.priority,
+                ahead=before,
+                tier=self._had_turns[key].tier,
+            )
             after = replace(basis, start=start, ahead=ahead)
             move = explain_move(basis, after, ())
             if move is not None:
@@ -166,6 +186,7 @@ class Watched(Simulation):
         return {
             "promises": len(promised),
             "kept": 100 * (1 - len(broken) / len(promised)),
+            "kept but for causes": 100 * (1 - causes[MoveCause.OTHER] / len(promised)),
             **{f"moved by {cause}": causes[cause] for cause in MoveCause},
         }
 

@@ -29,6 +29,8 @@ KINDS_2: dict[str, Any] = {"limited": False, "policies": [Policy.BACKFILL, Polic
 KINDS_6: dict[str, Any] = {"limited": False, "policies": ANY, "priorities": (0, 10)}
 KINDS_10: dict[str, Any] = {"quotas": 1, "priorities": (0, 0, 10)}
 KINDS_12: dict[str, Any] = {"policies": ANY}
+FEWER = settings.default.max_examples // 5
+"""Seeds of long scenes."""
 
 
 def seed(number: int, **kinds: Any) -> Scene:
@@ -71,13 +73,13 @@ def streams(draw: Any) -> Scene:
 
 
 @given(streams())
-@settings(max_examples=20)
+@settings(max_examples=FEWER)
 def test_1_a_stream_starves_nobody(scene: Scene) -> None:
     assert not starves(scene)
 
 
 @given(streams())
-@settings(max_examples=10, phases=[Phase.generate])
+@settings(max_examples=FEWER // 2, phases=[Phase.generate])
 def test_1_does_not_hold_with_best_effort(scene: Scene) -> None:
     assert starves(scene.under(policy=Policy.BEST_EFFORT))
 
