@@ -17,6 +17,10 @@ from jmespath.functions import Functions, signature
 F = TypeVar("F", bound=Callable[..., Any])
 MAX_LENGTH: Final = 4096
 """Characters of an expression."""
+MAX_QUOTED: Final = 120
+"""Characters of an error of the library."""
+MAX_FACTORS: Final = 64
+"""Numbers that are multiplied."""
 MAX_INTERVALS: Final = 4096
 """Parts of a list of indexes such as ``1,3-5,7``."""
 
@@ -44,6 +48,8 @@ class _Functions(Functions):  # type: ignore[misc]
 
     @_takes("array")
     def _func_product(self, factors: list[Any]) -> int | float:
+        if len(factors) > MAX_FACTORS:
+            raise ExpressionError(f"multiplies more than {MAX_FACTORS} numbers")
         return prod(_numbers(factors))
 
     @_takes("number", "number")
@@ -116,4 +122,6 @@ class Expression:
 
 
 def _first_line(error: BaseException) -> str:
-    return str(error).partition("\n")[0] or type(error).__name__
+    """Return what an error says; it may quote what a tenant wrote."""
+    text = str(error)[: MAX_QUOTED + 1].partition("\n")[0] or type(error).__name__
+    return text if len(text) <= MAX_QUOTED else f"{text[:MAX_QUOTED]}…"
