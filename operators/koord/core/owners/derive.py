@@ -96,7 +96,8 @@ def make_key(owner: OwnerObject, gang: GangId) -> GangKey:
     return _make_key(owner.namespace, names, parts)
 
 
-def _make_key(namespace: str, names: Iterable[str], parts: Iterable[str]) -> GangKey:
+@lru_cache(maxsize=4096)
+def _make_key(namespace: str, names: tuple[str, ...], parts: tuple[str, ...]) -> GangKey:
     digest = blake2s("\0".join(parts).encode(), digest_size=_DIGEST).hexdigest()
     name = ":".join(cut(part, MAX_NAME) for part in names if part)
     # Slashes and commas separate gangs from other things.
@@ -153,11 +154,10 @@ def make_spec(owner: OwnerObject, key: GangKey, gang: GangId) -> GangSpec | NoSe
 
 
 def _find_least(claim: OwnerClaim, stage: str) -> int:
-    needed = sum(role.least for role in claim.roles.in_stage(stage))
+    needed = claim.roles.least_of.get(stage, 0)
     if claim.least is None:
         return needed
-    has_stages = len(set(claim.roles.stage_of.values())) > 1
-    return min(claim.least, needed) if has_stages else claim.least
+    return min(claim.least, needed) if claim.roles.has_stages else claim.least
 
 
 def _find_policy(claim: OwnerClaim) -> MatchPolicy:

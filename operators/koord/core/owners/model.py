@@ -78,6 +78,18 @@ class OwnerRoles:
             count += role.size
         return firsts
 
+    @property
+    def has_stages(self) -> bool:
+        return len(self.least_of) > 1
+
+    @cached_property
+    def least_of(self) -> Mapping[str, int]:
+        """Stage -> how many pods its roles need together."""
+        least = dict.fromkeys(self.stage_of.values(), 0)
+        for role in self.roles:
+            least[self.stage_of[role.name]] += role.least
+        return least
+
     def in_stage(self, stage: str) -> tuple[OwnerRole, ...]:
         return tuple(role for role in self.roles if self.stage_of[role.name] == stage)
 

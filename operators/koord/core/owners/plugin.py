@@ -11,14 +11,15 @@ launcher that somebody else places counts once it has its node.
 
 from collections import Counter
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields
+from operator import attrgetter
 from typing import Final
 
 from typing_extensions import override
 
 from koord.core.engine.plugin import Plugin
 from koord.core.model.gangs import GangKey, GangMembership, GangSource, GangSpec
-from koord.core.model.pods import Handling, OwnerReference, Pod
+from koord.core.model.pods import Handling, OwnerReference, Pod, fast_init
 from koord.core.model.reasons import NoSettings
 from koord.core.owners.chain import OwnerChain, as_owner, walk
 from koord.core.owners.derive import (
@@ -311,13 +312,19 @@ def _is_ours(pod: Pod) -> bool:
     return pod.handling is not Handling.NOT_OURS or pod.recorded is not None
 
 
+_NAMES: Final = tuple(field.name for field in fields(Pod))
+_GANG, _SUB_GROUP, _INDEX = map(_NAMES.index, ("gang", "sub_group", "index"))
+_read_all: Final = attrgetter(*_NAMES)
+_make_pod: Final = fast_init(Pod)
+
+
 def _put(pod: Pod, place: PlaceInGang, membership: GangMembership) -> Pod:
-    return replace(
-        pod,
-        gang=membership,
-        sub_group=pod.sub_group or place.sub_group,
-        index=place.index if pod.index < 0 else pod.index,
-    )
+    """Return a pod at its place; done for every pod, so faster than ``replace``."""
+    values = [*_read_all(pod)]
+    values[_GANG] = membership
+    values[_SUB_GROUP] = pod.sub_group or place.sub_group
+    values[_INDEX] = place.index if pod.index < 0 else pod.index
+    return _make_pod(*values)
 
 
 def _is_at(pod: Pod, place: PlaceInGang) -> bool:
