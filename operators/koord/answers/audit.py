@@ -69,8 +69,10 @@ def _write_body(record: AuditRecord) -> dict[str, Any]:
     if body is None:
         return {}
     if isinstance(body, Placed):
-        document: dict[str, Any] = encode(replace(body, score=()))
-        document["score"] = encode_scores(body.score)
+        document: dict[str, Any] = encode(replace(body, pods=[], nodes_of_pods=[], score=()))
+        named, more = body.list_nodes()
+        del document["pods"], document["nodesOfPods"]
+        document |= {"nodes": encode(named), "moreNodes": more, "score": encode_scores(body.score)}
     else:
         document = encode(body)
     if isinstance(body, Began | Placed):

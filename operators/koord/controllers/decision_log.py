@@ -31,7 +31,6 @@ from koord.core.audit.records import (
     FailedWrite,
     FlagSet,
     Placed,
-    PlacedNode,
     Preempting,
     RecordedOwner,
     RecordedUnit,
@@ -169,25 +168,18 @@ class DecisionLog:
         self._add(RecordKind.ATTEMPT, about, body)
 
     def _place(self, unit: Unit, placement: Placement) -> None:
-        by_node: dict[str, list[str]] = {}
-        for assignment in placement.assignments:
-            by_node.setdefault(assignment.node, []).append(assignment.pod.name)
-        each = max(1, MOST_NODES // max(1, len(by_node)))
-        nodes = tuple(
-            PlacedNode(node, len(names), tuple(names[:each]))
-            for node, names in islice(by_node.items(), MOST_NODES)
-        )
+        assignments, charged = placement.assignments, placement.charged
         body = Placed(
             plan_id=placement.plan_id,
-            nodes=nodes,
-            more_nodes=len(by_node) - len(nodes),
+            pods=[assignment.pod.name for assignment in assignments],
+            nodes_of_pods=[assignment.node for assignment in assignments],
             domain=placement.topologies[0].domain if placement.topologies else (),
             created=_ms(unit.pods[0].created),
             complete=_ms(unit.since),
             due=self._due,
             ahead=self._refused,
             cycle=self._cycle,
-            quotas=tuple(sorted(set(placement.charged.values())))[:MOST_UIDS],
+            quotas=tuple(sorted(set(charged.values())))[:MOST_UIDS] if charged else (),
         )
         seen = self.trace_of(unit.key)
         if seen is not None:
@@ -196,7 +188,7 @@ class DecisionLog:
             )
         followed = self._follow(unit)
         followed.attempts, followed.has_ended = 0, False
-        self._add(RecordKind.PLACED, self._describe(unit), body)
+        self._add(RecordKind.PLACED, self._describe_as(followed, unit), body)
 
     def _commit(self, unit: Unit, placement: Placement, outcome: Commit, seconds: float) -> None:
         names = {pod.uid: pod.key for pod in unit.pods} if outcome.failures else {}
@@ -343,18 +335,24 @@ class DecisionLog:
         return followed
 
     def _describe(self, unit: Unit) -> RecordedUnit:
-        pods, followed = unit.pods, self._follow(unit)
-        described = followed.described
+        return self._describe_as(self._follow(unit), unit)
+
+    def _describe_as(self, followed: _Followed, unit: Unit) -> RecordedUnit:
+        pods, described = unit.pods, followed.described
         if described and described.pods == len(pods) and described.uids[0] == pods[0].uid:
             return described  # made once, for all that is decided about it
-        names = tuple(dict.fromkeys(demand.gang for demand in unit.demands if demand.gang))
+        demands = unit.demands
+        if len(demands) == 1:  # as nearly all are
+            names: tuple[str, ...] = (demands[0].gang,) if demands[0].gang else ()
+        else:
+            names = tuple(dict.fromkeys([demand.gang for demand in demands if demand.gang]))
         followed.described = described = RecordedUnit(
             key=name_of(unit),
             namespace=pods[0].namespace,
             trace=followed.trace,
             names=names[:MOST_NODES] or (pods[0].title,),
             owner=_owner_of(pods[0]),
-            uids=tuple(pod.uid for pod in pods[:MOST_UIDS]),
+            uids=tuple([pod.uid for pod in pods[:MOST_UIDS]]),
             pods=len(pods),
             required=unit.required,
         )
@@ -396,7 +394,7 @@ class DecisionLog:
             FAILURES.note("audit", key, error)
 
     def _add(self, kind: RecordKind, unit: RecordedUnit | None, body: Body) -> None:
-        at, mono = _ms(self.wall()), _ms(self.steady() - self._began)
+        at, mono = int(self.wall() * 1000), int((self.steady() - self._began) * 1000)
         self.ring.append(AuditRecord(kind, unit, body, at, mono))
 
 
@@ -409,6 +407,8 @@ def _by_unit(pods: Iterable[Pod]) -> list[list[Pod]]:
 
 def _owner_of(pod: Pod) -> RecordedOwner | None:
     owners = pod.owners
+    if not owners:
+        return None
     owner = next((owner for owner in owners if owner.is_controller), owners[0] if owners else None)
     return None if owner is None else RecordedOwner(owner.kind, owner.name, owner.uid)
 

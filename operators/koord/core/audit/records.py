@@ -11,6 +11,7 @@ Knows no clock, no sink, and none of those who decide.
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import islice
 from typing import Final, TypeAlias
 
 from koord.core.engine.decision_trace import RefusingNodes, ScoreTable
@@ -144,13 +145,14 @@ class PlacedNode:
 class Placed:
     """Where a unit goes. ``due`` is when planning began, ``ahead`` counts refusals before it.
 
-    ``created`` is when its first pod was, ``complete`` when it had all members, in milliseconds
-    since the epoch. ``more_nodes`` are not named; ``domain`` is the lowest that holds all of it.
+    ``pods`` and ``nodes_of_pods`` are names, in one order: they are put together when somebody
+    reads. ``created`` is when the first pod of the unit was, ``complete`` when it had all members,
+    in milliseconds since the epoch; ``domain`` is the lowest that holds all of it.
     """
 
     plan_id: str
-    nodes: tuple[PlacedNode, ...]
-    more_nodes: int
+    pods: list[str]
+    nodes_of_pods: list[str]
     domain: tuple[str, ...]
     created: int
     complete: int
@@ -160,6 +162,18 @@ class Placed:
     quotas: tuple[str, ...] = ()
     score: tuple[ScoreTable, ...] = ()
     """The best nodes, if somebody wanted to see them."""
+
+    def list_nodes(self) -> tuple[tuple[PlacedNode, ...], int]:
+        """Return the first nodes, and how many more there are."""
+        by_node: dict[str, list[str]] = {}
+        for node, pod in zip(self.nodes_of_pods, self.pods, strict=True):
+            by_node.setdefault(node, []).append(pod)
+        most = max(1, MOST_NODES // max(1, len(by_node)))
+        named = tuple(
+            PlacedNode(node, len(names), tuple(names[:most]))
+            for node, names in islice(by_node.items(), MOST_NODES)
+        )
+        return named, len(by_node) - len(named)
 
 
 @dataclass(slots=True)
@@ -302,8 +316,9 @@ class AuditRecord:
 def estimate_size(body: Body) -> int:
     """Return about how many bytes a record takes."""
     if isinstance(body, Placed):
-        scores = sum(len(table.nodes) for table in body.score)
-        return 500 + 150 * (len(body.nodes) + scores)
+        scores = sum([len(table.nodes) for table in body.score]) if body.score else 0
+        pods = len(body.pods)
+        return 500 + 150 * (min(pods, MOST_NODES) + scores) + 80 * pods
     if isinstance(body, Attempt):
         return 1200
     if isinstance(body, Committed):

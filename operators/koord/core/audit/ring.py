@@ -7,7 +7,7 @@ reader.
 """
 
 from bisect import bisect_right
-from collections import Counter, deque
+from collections import deque
 from threading import Lock
 from typing import Final
 
@@ -44,7 +44,7 @@ class Ring:
         """By number, in order."""
         self._numbers: dict[str, deque[int]] = {}
         """Namespace -> the numbers of its records, in order."""
-        self._bytes: Counter[str] = Counter()
+        self._bytes: dict[str, int] = {}
         """Namespace -> about how many bytes its records take."""
         self._all_bytes = 0
         self._live: dict[str, AuditRecord] = {}
@@ -76,7 +76,8 @@ class Ring:
         record.size = size
         if record.unit is not None:
             namespace = record.unit.namespace
-            record.closed = self._close(record.unit.trace)
+            if self._live:
+                record.closed = self._close(record.unit.trace)
             if record.kind is RecordKind.ATTEMPT:
                 self._live[record.unit.trace] = record
                 if len(self._live) > MOST_LIVE:
@@ -86,10 +87,15 @@ class Ring:
             self.made += 1
             record.term, record.seq = self.term or 0, self.last
             self._records[self.last] = record
-            self._numbers.setdefault(namespace, deque()).append(self.last)
-            self._bytes[namespace] += size
+            numbers = self._numbers.get(namespace)
+            if numbers is None:
+                numbers = self._numbers[namespace] = deque()
+            numbers.append(self.last)
+            self._bytes[namespace] = self._bytes.get(namespace, 0) + size
             self._all_bytes += size
-            while self._is_over():
+            while self._all_bytes > self._most_bytes or len(self._records) > self._most:
+                if len(self._records) <= 1:
+                    break
                 self._drop_some()
 
     def read(self, after: int, limit: int) -> list[AuditRecord]:
@@ -110,10 +116,6 @@ class Ring:
         if after < last:
             records.append(_make_gap(term, after + 1, last, records[-1].at if records else 0))
         return records
-
-    def _is_over(self) -> bool:
-        count = len(self._records)
-        return count > self._most or (self._all_bytes > self._most_bytes and count > 1)
 
     def _drop_some(self) -> None:
         """Drop the oldest records of the namespace that takes the most, as many as are needed."""
