@@ -199,7 +199,7 @@ def make_answer(reading: Reading, target: Target, now: float) -> Explanation:
     make = _answer_for_pod if target.is_planned_alone else _answer_for_gang
     answer, refused = make(reading, target, now)
     return replace(
-        redact(answer, reading.sight.hide),
+        answer if reading.sight.is_whole else redact(answer, reading.sight.hide),
         advice=(*_hint_at_preemption(reading, answer, refused, now), *answer.advice),
         warnings=list_warnings(reading, target),
         is_led=reading.leader is None or bool(reading.leader.holder),
