@@ -11,10 +11,11 @@ from tests.cluster import FakeCluster, make_cluster
 
 from koord.api.keys import gang as keys
 from koord.api.keys import kueue
-from koord.core.engine.reasons import InsufficientNodes, KueueAssignmentBlocked
+from koord.core.engine.reasons import InsufficientNodes
 from koord.core.gang.kueue import NOT_USED
 from koord.core.gang.reasons import describe_settings
 from koord.core.model.gangs import GangMembership, GangSource, SubGroup, SubGroupTree
+from koord.core.model.kueue_reasons import KueueAssignmentBlocked
 from koord.core.model.reasons import WaitingForForeignGate
 from koord.core.model.topology_constraint import (
     GatherStrategy,

@@ -8,7 +8,8 @@ from collections.abc import Iterable
 
 from koord.core.engine.cause import RESOURCE
 from koord.core.engine.cycle import Cycle
-from koord.core.engine.reasons import InsufficientNodes, KueueAssignmentBlocked
+from koord.core.engine.reasons import InsufficientNodes
+from koord.core.model.kueue_reasons import KueueAssignmentBlocked
 from koord.core.model.plan import Unit
 from koord.core.model.pods import Pod
 from koord.core.model.reasons import Reason
