@@ -38,6 +38,8 @@ export interface Group {
   nodes: MapNode[];
 }
 
+const BY_NUMBER = new Intl.Collator("en", { numeric: true });
+
 /** Put nodes that share a domain of a layer together; without a layer all are one group. */
 export function group(nodes: MapNode[], topology: number, depth: number): Group[] {
   const groups = new Map<string, MapNode[]>();
@@ -49,7 +51,7 @@ export function group(nodes: MapNode[], topology: number, depth: number): Group[
     else groups.set(name, [node]);
   }
   return [...groups].map(([name, members]) => ({ name, nodes: members }))
-    .sort((a, b) => Number(!a.name) - Number(!b.name) || a.name.localeCompare(b.name, "en", { numeric: true }));
+    .sort((a, b) => Number(!a.name) - Number(!b.name) || BY_NUMBER.compare(a.name, b.name));
 }
 
 export function layOut(groups: Group[], width: number): Layout {

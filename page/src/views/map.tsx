@@ -2,7 +2,7 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { Fragmentation, GpuMap, MapNode } from "../answers";
 import { BASE, useFollowed } from "../live";
-import { findCell, findSpot, group, IN_USE, layOut, NAME_HEIGHT, placeOf, tellCell, tellCells, type Layout } from "../map_layout";
+import { findCell, findSpot, group, IN_USE, layOut, NAME_HEIGHT, placeOf, tellCell, tellCells, type Layout, type Spot } from "../map_layout";
 import { Count, Filter, Gaps, isUnread, Link, Missing, Same, Table, type Column } from "../parts";
 import { go, place, setParams, to, toList } from "../route";
 import { colours, resolve } from "../theme";
@@ -150,12 +150,23 @@ function MapCanvas(props: Shown & { depth: number }) {
   const layout = useMemo(() => layOut(group(nodes, topology, depth), width || 1), [nodes, topology, depth, width]);
   useEffect(() => {
     const element = canvas.current;
-    if (!element || !width) return;
+    if (!element || !width) return undefined;
     const names = nodes.map((node) => node.node).join();
     const key = [width, layout.height, mode, topology, depth, colours.value, names].join();
-    const before = drawn.current.key === key ? drawn.current.cells : null;
-    draw(element, layout, width, map, mode, before);
-    drawn.current = { key, cells: new Map(nodes.map((node) => [node.node, cellsOf(node, mode)])) };
+    const known = resolve(COLOURS);
+    if (drawn.current.key !== key) {
+      clear(element, layout, width, known);
+      drawn.current = { key, cells: new Map() };
+    }
+    // A part in each frame, so that a large map holds nobody up.
+    const { cells } = drawn.current;
+    let [at, frame] = [0, 0];
+    const step = () => {
+      at = draw(element, layout, map, mode, cells, known, at);
+      if (at < layout.spots.length) frame = window.requestAnimationFrame(step);
+    };
+    step();
+    return () => window.cancelAnimationFrame(frame);
   }, [layout, mode, colours.value]);
   const point = (event: MouseEvent) => {
     const spot = findSpot(layout, event.offsetX, event.offsetY);
@@ -178,37 +189,49 @@ function MapCanvas(props: Shown & { depth: number }) {
   );
 }
 
-/** Draw all cells, or only those of nodes that are not as before. */
-function draw(
-  canvas: HTMLCanvasElement, layout: Layout, width: number, map: GpuMap, mode: string, before: Map<string, string> | null,
-): void {
+type Colours = Record<(typeof COLOURS)[number], string>;
+
+/** Nodes that are drawn in one frame. */
+const AT_ONCE = 500;
+
+/** Make room for a layout, and draw the names of domains. */
+function clear(canvas: HTMLCanvasElement, layout: Layout, width: number, known: Colours): void {
   const pen = canvas.getContext("2d");
   if (!pen) return;
-  const known = resolve(COLOURS);
-  if (!before) {
-    const scale = layout.height > 8000 ? 1 : window.devicePixelRatio || 1;
-    canvas.width = Math.floor(width * scale);
-    canvas.height = Math.floor(layout.height * scale);
-    canvas.style.width = `${width}px`;
-    canvas.style.height = `${layout.height}px`;
-    pen.setTransform(scale, 0, 0, scale, 0, 0);
-    pen.clearRect(0, 0, width, layout.height);
-    for (const head of layout.heads) {
-      pen.textAlign = "left";
-      pen.textBaseline = "alphabetic";
-      pen.font = "600 14px system-ui, 'DejaVu Sans', sans-serif";
-      pen.fillStyle = known.text;
-      pen.fillText(head.text, 0, head.y + 20);
-      const end = pen.measureText(head.text).width + 10;
-      pen.font = "13px system-ui, 'DejaVu Sans', sans-serif";
-      pen.fillStyle = known.soft;
-      pen.fillText(head.note, end, head.y + 20);
-    }
+  const scale = layout.height > 8000 ? 1 : window.devicePixelRatio || 1;
+  canvas.width = Math.floor(width * scale);
+  canvas.height = Math.floor(layout.height * scale);
+  canvas.style.width = `${width}px`;
+  canvas.style.height = `${layout.height}px`;
+  pen.setTransform(scale, 0, 0, scale, 0, 0);
+  pen.clearRect(0, 0, width, layout.height);
+  for (const head of layout.heads) {
+    pen.textAlign = "left";
+    pen.textBaseline = "alphabetic";
+    pen.font = "600 14px system-ui, 'DejaVu Sans', sans-serif";
+    pen.fillStyle = known.text;
+    pen.fillText(head.text, 0, head.y + 20);
+    const end = pen.measureText(head.text).width + 10;
+    pen.font = "13px system-ui, 'DejaVu Sans', sans-serif";
+    pen.fillStyle = known.soft;
+    pen.fillText(head.note, end, head.y + 20);
   }
+}
+
+/** Draw nodes that are not as they were drawn; return the number of the first one that was not looked at. */
+function draw(
+  canvas: HTMLCanvasElement, layout: Layout, map: GpuMap, mode: string, drawn: Map<string, string>, known: Colours, first: number,
+): number {
+  const pen = canvas.getContext("2d");
+  if (!pen) return layout.spots.length;
   const memory = new Map<string, string>();
-  for (const spot of layout.spots) {
+  let at = first;
+  for (let count = 0; at < layout.spots.length && count < AT_ONCE; at += 1) {
+    const spot = layout.spots[at]!;
     const cells = cellsOf(spot.node, mode);
-    if (before?.get(spot.node.node) === cells) continue;
+    if (drawn.get(spot.node.node) === cells) continue;
+    drawn.set(spot.node.node, cells);
+    count += 1;
     pen.clearRect(spot.x, spot.y, layout.blockWidth, layout.blockHeight);
     if (layout.isNamed) {
       pen.textAlign = "left";
@@ -217,24 +240,38 @@ function draw(
       pen.fillStyle = spot.node.state === "Ready" ? known.text : known.bad;
       pen.fillText(fit(pen, spot.node.node, layout.blockWidth - 10), spot.x, spot.y + NAME_HEIGHT - 5);
     }
-    for (let at = 0; at < cells.length; at += 1) {
-      const cell = cells[at] ?? ".";
-      const [x, y] = placeOf(layout, spot, at);
-      const size = layout.cell - (layout.isNamed ? 2 : 1);
+    drawCells(pen, layout, spot, cells, (cell) => {
       let colour = memory.get(cell);
       if (colour === undefined) memory.set(cell, colour = colourOf(cell, map, mode, known));
-      pen.fillStyle = colour;
-      pen.fillRect(x, y, size, size);
-      if (layout.isNamed && cell !== "." && mode !== "free") {
-        pen.fillStyle = "#fff";
-        pen.font = "10px ui-monospace, 'DejaVu Sans Mono', monospace";
-        pen.textAlign = "center";
-        pen.textBaseline = "middle";
-        pen.fillText(cell, x + size / 2, y + size / 2 + 0.5);
-      } else if (cell === "!" || cell === "#") {
-        pen.fillStyle = known.bg;
-        pen.fillRect(x + size / 2 - 0.5, y, 1, size);
-      }
+      return colour;
+    }, mode === "free" ? "" : "#fff", known.bg);
+  }
+  return at;
+}
+
+/** Draw the cells of a node, with letters where there is room for them. */
+function drawCells(
+  pen: CanvasRenderingContext2D, layout: Layout, spot: Spot, cells: string, find: (cell: string) => string, ink: string, mark: string,
+): void {
+  const size = layout.cell - (layout.isNamed ? 2 : 1);
+  let last = "";
+  for (let at = 0; at < cells.length; at += 1) {
+    const cell = cells[at] ?? ".";
+    const [x, y] = placeOf(layout, spot, at);
+    if (cell !== last) pen.fillStyle = find(cell);
+    last = cell;
+    pen.fillRect(x, y, size, size);
+    if (layout.isNamed && cell !== "." && ink) {
+      pen.fillStyle = ink;
+      pen.font = "10px ui-monospace, 'DejaVu Sans Mono', monospace";
+      pen.textAlign = "center";
+      pen.textBaseline = "middle";
+      pen.fillText(cell, x + size / 2, y + size / 2 + 0.5);
+      last = "";
+    } else if (cell === "!" || cell === "#") {
+      pen.fillStyle = mark;
+      pen.fillRect(x + size / 2 - 0.5, y, 1, size);
+      last = "";
     }
   }
 }
