@@ -176,7 +176,7 @@ async def test_members_on_failed_nodes_are_reported() -> None:
     await look()
     state.upsert_node(make_node("other").build())
     await look()
-    assert not policy._failed_nodes, "forgotten with its pods"
+    assert not policy.endangered.nodes, "forgotten with its pods"
 
 
 async def test_a_gang_below_its_minimum_says_so_after_its_node_failed() -> None:

@@ -5,7 +5,6 @@ why a complete gang is not placed: what it reports is taken over here if it runs
 and is left to it otherwise. ``Placed`` is said here of gangs that cannot be planned at all.
 """
 
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -16,10 +15,10 @@ from koord.api.keys import operators
 from koord.api.parse import Problem, cut
 from koord.api.resource import to_time
 from koord.controllers.coalescing import Pause
+from koord.controllers.endangered_members import EndangeredMembers
 from koord.controllers.history import HistoryRecorder
 from koord.controllers.placement_reports import PlacementReports, read_gang_report
 from koord.controllers.status_author import INVALID, StatusAuthor, Validation
-from koord.core.autoscaler.nodes import find_end
 from koord.core.engine.state import ClusterState
 from koord.core.gang.reasons import (
     InconsistentGroup,
@@ -40,8 +39,6 @@ from koord.core.topology.strategy.observation import observe_gang_topology
 from koord.kube.status import ConditionPatch, StatusPatch, conditions_of
 
 PAUSE = Pause(0.8, 1.5)
-_GONE: Final = "it is gone"
-_FAILED: Final = "it has failed"
 _PAUSE_WHILE_EMPTY = Pause(3.0, 4.0)
 """For a new group without pods: mostly they are about to be created."""
 REWORD_SECONDS = 10.0
@@ -87,18 +84,20 @@ class PodGroupStatusPolicy:
     reports: PlacementReports | None = None
     """What placement says of gangs, if it runs in this process."""
     _written: dict[GangKey, _Written] = field(default_factory=dict)
-    _failed_nodes: dict[str, str] = field(default_factory=dict)
-    """Node -> by what its members may be lost."""
+    endangered: EndangeredMembers = field(init=False)
     _layers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Topology -> its layers, none if there is no tree."""
     _feed: Feed | None = None
     """Opened when first read: a process that does not lead must not collect changes."""
 
+    def __post_init__(self) -> None:
+        self.endangered = EndangeredMembers(self.state)
+
     def changed(self) -> set[GangKey]:
         if self._feed is None:
             self._feed = self.state.feed()
         changes = self._feed.drain()
-        gangs = changes.gangs | self._on_changed_nodes(changes.freed | changes.removed)
+        gangs = changes.gangs | self.endangered.on_changed(changes.freed | changes.removed)
         return gangs | self._on_changed_topologies()
 
     def pause_for(self, gang: GangKey) -> Pause:
@@ -170,11 +169,7 @@ class PodGroupStatusPolicy:
             find_eviction(pod_group.history),
             compat=self.state.gangs.compat,
         )
-        endangered = self._find_members_on_failed_nodes(gang)
-        if isinstance(endangered, MemberOnFailedNode):
-            # Nobody tells of these after a restart.
-            self._failed_nodes |= dict.fromkeys(endangered.gone, _GONE)
-        conditions = _degrade(conditions, endangered)
+        conditions = _degrade(conditions, self.endangered.find(gang))
         conditions += self._report_preemption(pod_group, status)
         report = self._take_report(pod_group)
         conditions = _add_report(conditions, report.conditions)
@@ -236,21 +231,6 @@ class PodGroupStatusPolicy:
         assumed = self.state.assumed
         return bool(assumed) and any(uid in assumed for uid in self.state.gangs.members(gang))
 
-    def _on_changed_nodes(self, nodes: set[str]) -> set[GangKey]:
-        """Return the gangs with members on nodes that have failed, are to go, or come back."""
-        states = {node: self._danger_of(node) for node in nodes}
-        before = self._failed_nodes
-        changed = {node for node, danger in states.items() if danger != before.get(node, "")}
-        self._failed_nodes = {
-            node: danger
-            for node, danger in (before | states).items()
-            if danger and (danger != _GONE or self._holds(node))
-        }
-        if not changed:
-            return set()
-        pods = (pod for pod in self.state.pods.values() if pod.node in changed)
-        return {pod.gang.key for pod in pods if pod.gang is not None}
-
     def _on_changed_topologies(self) -> set[GangKey]:
         """Return the gangs with constraints on topologies whose layers have changed."""
         book, before = self.state.topologies, self._layers
@@ -271,43 +251,6 @@ class PodGroupStatusPolicy:
     def _constraint(self, gang: GangKey) -> TopologyConstraint | None:
         spec = self.state.gangs.spec(gang)
         return None if spec is None else spec.topology
-
-    def _has_failed(self, node: str) -> bool:
-        row = self.state.table.row_of.get(node)
-        return row is not None and self.state.table.node_at(row).has_failed
-
-    def _find_end(self, node: str) -> str:
-        """Return the taint by which a node is about to go; empty if there is none."""
-        row = self.state.table.row_of.get(node)
-        return "" if row is None else find_end(self.state.table.node_at(row))
-
-    def _danger_of(self, node: str) -> str:
-        """Return by what the members on a node may be lost; empty by nothing."""
-        if self._is_gone(node):
-            return _GONE
-        return _FAILED if self._has_failed(node) else self._find_end(node)
-
-    def _is_gone(self, node: str) -> bool:
-        """Whether there is no Node of this name, although pods may still be on it."""
-        return bool(node) and node not in self.state.table.row_of
-
-    def _holds(self, node: str) -> bool:
-        return bool(self.state.pods_on(node))
-
-    def _find_members_on_failed_nodes(
-        self, gang: GangKey
-    ) -> MemberOnFailedNode | MemberOnLeavingNode | None:
-        """Return members that may be lost, or will be: those whose nodes are gone."""
-        pods = (pod for pod in self.state.gangs.members(gang).values() if pod.is_alive)
-        on = Counter(pod.node for pod in pods)
-        failed = tuple(sorted(filter(self._has_failed, on)))
-        gone = tuple(sorted(filter(self._is_gone, on)))
-        count = sum(on[node] for node in (*failed, *gone))
-        if count:
-            return MemberOnFailedNode(count, failed, gone)
-        leaving = {node: taint for node in sorted(on) if (taint := self._find_end(node))}
-        count, taints = sum(on[node] for node in leaving), tuple(leaving.values())
-        return MemberOnLeavingNode(count, tuple(leaving), taints[0]) if count else None
 
     def _find_unknown_topology(self, gang: GangKey) -> UnknownLayer | MissingTopology | None:
         """Return the topology or the layers that a gang names and that do not exist."""

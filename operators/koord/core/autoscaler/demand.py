@@ -8,7 +8,7 @@ are not ready are waited for: who fits there is not told of, or more nodes would
 cycle and takes back what it changes there; knows no API and no clock.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -62,19 +62,22 @@ class DemandFinder:
         """Return the demands of units in the order of their turns, ``max_pods`` pods at most."""
         mark = self._cycle.checkpoint()
         try:
-            return self._share_out(list(self._admit(blocked)))
+            return self._share_out(self._admit(blocked))
         finally:
             self._cycle.rollback(mark)
 
-    def _share_out(self, admitted: Sequence[tuple[Unit, bool]]) -> list[NodeDemand]:
-        left, chosen = self._options.max_pods, []
+    def _share_out(self, admitted: Iterable[tuple[Unit, bool]]) -> list[NodeDemand]:
+        left, chosen, served = self._options.max_pods, [], []
         for unit, is_served in admitted:
             if is_served:
+                served.append(unit)
                 continue
             required = _required_of(unit)
             if len(required) <= left:
                 left -= len(required)
                 chosen.append((unit, required))
+            if not left:
+                break
         demands = []
         for unit, required in chosen:
             there = {pod.uid for pod in required}
@@ -82,7 +85,6 @@ class DemandFinder:
             surplus = [pod for pod in surplus if self.could_hold(pod)][:left]
             left -= len(surplus)
             demands.append(NodeDemand(unit.key, (*required, *surplus), len(required)))
-        served = (unit for unit, is_served in admitted if is_served)
         demands += (NodeDemand(u.key, u.pods, u.required, is_served=True) for u in served)
         return [demand for demand in demands if demand.pods]
 
