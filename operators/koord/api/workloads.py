@@ -1,45 +1,31 @@
-"""Where objects of each kind have their pod templates. Knows nothing of gangs and schedulers."""
+"""The pod templates of objects of any kind. Knows nothing of gangs and schedulers.
 
-from collections.abc import Iterator
+Where they are, the files of kinds say.
+"""
+
+from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Any, Final
+
+from koord.api.owner_kinds import load_owner_kinds
 
 Document = dict[str, Any]
 """An object as it was written."""
 
-_REPLICA_SPECS: Final = ("pytorch", "tf", "xgb", "paddle", "jax", "mpi")
-_TEMPLATE: Final = ("spec.template",)
-_RAY: Final = ("headGroupSpec.template", "workerGroupSpecs[].template")
+
+@cache
+def _find_paths() -> Mapping[tuple[str, str], tuple[str, ...]]:
+    """Return the paths of pod templates by API group and kind."""
+    return {(kind.group, kind.kind): kind.templates for kind in load_owner_kinds()}
 
 
-def _under(prefix: str, paths: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(f"{prefix}.{path}" for path in paths)
-
-
-PATHS: Final = {
-    "Job": _TEMPLATE,
-    "Deployment": _TEMPLATE,
-    "ReplicaSet": _TEMPLATE,
-    "StatefulSet": _TEMPLATE,
-    "DaemonSet": _TEMPLATE,
-    "ReplicationController": _TEMPLATE,
-    "CronJob": ("spec.jobTemplate.spec.template",),
-    "JobSet": ("spec.replicatedJobs[].template.spec.template",),
-    **dict.fromkeys(
-        ("TrainingRuntime", "ClusterTrainingRuntime"),
-        ("spec.template.spec.replicatedJobs[].template.spec.template",),
-    ),
-    **{
-        f"{kind}Job": (f"spec.{name}ReplicaSpecs.*.template",)
-        for name, kind in zip(
-            _REPLICA_SPECS, ("PyTorch", "TF", "XGBoost", "Paddle", "JAX", "MPI"), strict=True
-        )
-    },
-    "RayCluster": _under("spec", _RAY),
-    "RayJob": _under("spec.rayClusterSpec", _RAY),
-    "RayService": _under("spec.rayClusterConfig", _RAY),
-    "LeaderWorkerSet": _under("spec.leaderWorkerTemplate", ("leaderTemplate", "workerTemplate")),
-}
-"""Paths of the pod templates by kind; ``[]`` is every entry of a list, ``*`` every value."""
+def _paths_of(document: Document) -> tuple[str, ...]:
+    """Return where an object has pod templates; of an unknown group as others of its kind."""
+    paths, kind = _find_paths(), str(document.get("kind"))
+    group = str(document.get("apiVersion", "")).rpartition("/")[0]
+    if (group, kind) in paths:
+        return paths[group, kind]
+    return next((at for (_, name), at in paths.items() if name == kind and at), ())
 
 
 def find_values(root: Any, path: str) -> Iterator[Document]:
@@ -61,10 +47,9 @@ def find_values(root: Any, path: str) -> Iterator[Document]:
 
 def find_templates(document: Document) -> list[Document]:
     """Return what has the metadata and the spec of pods: templates, or the pod itself."""
-    kind = document.get("kind")
-    if kind == "Pod":
+    if document.get("kind") == "Pod":
         return [document]
-    paths = PATHS.get(str(kind), ())
+    paths = _paths_of(document)
     return [template for path in paths for template in find_values(document, path)]
 
 
@@ -77,6 +62,6 @@ def find_jobs(document: Document) -> Iterator[tuple[str, Document]]:
     kind, version = str(document.get("kind")), str(document.get("apiVersion", ""))
     if kind not in _JOBS or (kind == "Job" and not version.startswith("batch/")):
         return
-    for path in PATHS[kind]:
+    for path in _paths_of(document):
         place = path.removesuffix(".template")
         yield from ((place, job) for job in find_values(document, place))
