@@ -11,6 +11,7 @@ from tests.cluster import FakeCluster, make_cluster
 from tests.support.work import count_calls
 
 from koord.core.queue.plugin import QueueOptions
+from koord.core.queue.reasons import BehindHead
 from koord.core.queue.run_time import QueueHints
 
 if TYPE_CHECKING:
@@ -80,6 +81,27 @@ def test_a_plan_costs_the_same_however_many_wait(happens: Callable[[FakeCluster]
     happens(make_waiting(FEW))  # what is kept for good, such as caches of types
     few, many = make_waiting(FEW), make_waiting(MANY)
     assert count_calls(lambda: happens(many)) <= 1.1 * count_calls(lambda: happens(few))
+
+
+def test_those_behind_a_head_are_not_tried_as_others_come_and_start() -> None:
+    def make(count: int) -> FakeCluster:
+        values = {"policy": "Strict", "protect_after": 0, "max_hold": 10**6}
+        cluster = make_cluster(8, queue=QueueOptions(values))
+        cluster.quotas(*(make_quota(name, max={GPU: 999}) for name in ("team", "others")))
+        cluster.state.advance(float(NOW))
+        cluster.pods(
+            *(make_pod(f"r{at}").gpu(1).quota("team").running(f"n{at}") for at in range(8))
+        )
+        add_gang(cluster, "head", 0)
+        behind = (make_pod(f"b{at}").gpu(1).quota("team").created(NOW) for at in range(count))
+        cluster.pods(*behind)
+        settle(cluster)
+        assert sum(isinstance(each, BehindHead) for each in cluster.reasons().values()) == count
+        return cluster
+
+    one_starts(make(FEW))
+    costs = [count_calls(lambda each=each: one_starts(each)) for each in (make(FEW), make(MANY))]  # type: ignore[misc]
+    assert costs[1] - costs[0] < 100 * (MANY - FEW)
 
 
 def test_those_that_are_deleted_are_forgotten_once() -> None:

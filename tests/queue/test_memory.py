@@ -15,6 +15,7 @@ from tests.cluster import make_cluster
 from koord.api.elasticquota import ElasticQuotaStatus
 from koord.core.model.pods import OwnerReference, Pod, PodPhase
 from koord.core.model.run_terms import RunTerms
+from koord.core.queue.history import MOST_KINDS
 from koord.core.queue.memory import QueueRecord
 from koord.core.queue.plugin import QueueOptions, Queues
 from koord.core.queue.run_time import Knowledge, QueueHints
@@ -75,6 +76,22 @@ def test_a_run_class_goes_before_names_and_is_of_its_user() -> None:
     look(cluster, 5000)
     assert next_run(cluster, "q", "anything", run_class="x", user="ada")[0] is Knowledge.HISTORY
     assert next_run(cluster, "r", "anything", run_class="x", user="eve")[0] is Knowledge.NONE
+
+
+def test_runs_of_other_tenants_change_no_estimate_whatever_they_say() -> None:
+    """In the same quota, under the same names and class, for the same user, and of every length."""
+    cluster = make_cluster(4, queue=QueueOptions()).quotas(make_quota("team", queue=FAIR))
+    for at in range(3):
+        cluster.pods(ran(f"p{at}", 10, 110, owner=f"job-{at}", run_class="x", user="ada"))
+    look(cluster, 5000)
+    before = next_run(cluster, "q", "job-9", run_class="x", user="ada")
+    for at in range(2 * MOST_KINDS):
+        run_class = "x" if at % 2 else f"x{at}"
+        pod = ran(f"p{at}", 10, 11 + at, owner=f"job-{at}", run_class=run_class, user="ada")
+        cluster.pods(replace(pod, namespace="other", uid=f"other-{at}"))
+        look(cluster, 6000 + at)
+    assert next_run(cluster, "q", "job-9", run_class="x", user="ada") == before
+    assert before == (Knowledge.HISTORY, 100, 200)
 
 
 def test_a_gang_has_run_when_its_last_member_has_ended() -> None:

@@ -96,6 +96,8 @@ class CycleTurns:
         self._earlier_room: EarlierRoom | None = None
         """From when it matters on."""
         self.has_changed = False
+        self.behind: dict[UnitKey, UnitKey] = {}
+        """Unit -> the one that it may not pass."""
         self._isolated = Isolation("reserved room")
         room.started.end_of = lambda unit: self.job_of(unit).end_from(room.now)
 
@@ -215,7 +217,10 @@ class CycleTurns:
         if self._queues.has_started(unit):
             return None
         head = self.round.find_stopping(self.job_of(unit))
-        return None if head is None else BehindHead(self._title_of(head.key))
+        if head is None:
+            return None
+        self.behind[unit.key] = head.key
+        return BehindHead(self._title_of(head.key))
 
     def why_over_quota(self, unit: Unit) -> Reason | None:
         """Return whose start the quotas would not allow beside a unit that they have admitted."""

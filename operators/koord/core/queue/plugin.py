@@ -29,7 +29,7 @@ from koord.core.queue.limits import RunLimits
 from koord.core.queue.memory import QueueRecord, RunMemory
 from koord.core.queue.order import Aging
 from koord.core.queue.planned_room import PlannedRoom
-from koord.core.queue.reasons import NAME, NotItsTurn
+from koord.core.queue.reasons import NAME, BehindHead, HeldByOwner, NotItsTurn, TooManyRunning
 from koord.core.queue.reserved_limits import PlannedStart
 from koord.core.queue.run_time import Estimate, Knowledge, RunTime, hints_of, is_overdue
 from koord.core.queue.sessions import HoldSession, QueueLimitSession, QueueTurnSession, is_held
@@ -77,6 +77,8 @@ class Queues(Plugin):
         self._memory: RunMemory | None = None
         self._heads = BlockedHeads()
         self._vain_holds = VainHolds(self._find_rest)
+        self._behind: dict[UnitKey, UnitKey] = {}
+        """Unit -> the one that it may not pass, as of its last refusal."""
         self._queue_of: dict[str, tuple[Pod, str]] = {}
         """Pods that wait, each with its queue: asked for several times in each plan."""
         self._bindings: object = None
@@ -321,6 +323,9 @@ class Queues(Plugin):
         before, self._heads = self._heads, session.turns.settle()
         self.figures.count_idle(before, session.now, self.view, self._find_tree)
         self._heads.at = session.now
+        if len(self._behind) > MOST_KEPT:
+            self._behind = {}  # of whom nothing is known is tried again
+        self._behind |= session.turns.behind
         started = [placement.unit for placement in plan.placements]
         self._vain_holds.follow(before, self._heads, started)
         self._due.note_heads(self._heads, session.now)
@@ -354,14 +359,20 @@ class Queues(Plugin):
         version = 0 if self._started is None else self._started.version
         waiting = frozenset(unit.key for unit in pending()) if self.is_limiting else frozenset()
         edits = self._settings.edits
-        return QueueingHint(edits, (edits, version, hash(waiting)), _is_ours)
+
+        def is_relieved(unit: Unit, reason: Reason) -> bool:
+            """Whether what a unit waits for may have come: thousands may wait for one thing."""
+            if isinstance(reason, BehindHead):
+                head = self._behind.get(unit.key, "")
+                return head not in waiting or head not in self._heads.blocked
+            if isinstance(reason, TooManyRunning):
+                return self.started()[reason.queue, reason.user] < reason.limit
+            return isinstance(reason, NotItsTurn) and not isinstance(reason, HeldByOwner)
+
+        return QueueingHint(edits, (edits, version, hash(waiting)), is_relieved)
 
     @override
     def open(self, cycle: Cycle) -> HoldSession:
         if not self.is_limiting:
             return HoldSession(self, cycle)
         return (QueueLimitSession if self._settings.is_bounding else QueueTurnSession)(self, cycle)
-
-
-def _is_ours(_unit: Unit, reason: Reason) -> bool:
-    return isinstance(reason, NotItsTurn)
