@@ -153,9 +153,14 @@ def test_the_keyboard_is_enough(browser: Any, stage: Stage) -> None:
 
 
 def test_names_are_texts(browser: Any, stage: Stage) -> None:
+    """Marks of direction and of terminals do nothing, either."""
+    odd = make_pod("odd\u202egnp\x1b[31m<img src=x>").gpu(1).created(1)
+    stage.change(lambda: stage.cluster.pods(odd))
     with look(browser, stage) as looked:
         looked.open("queue", "default/note<b>book")
-        assert looked.page.locator("main b").count() == 0
+        assert looked.page.locator("main b, main img").count() == 0
+        for cell in looked.page.locator("main a, main td span").filter(has_text="odd").all():
+            assert cell.evaluate("each => getComputedStyle(each).unicodeBidi") == "isolate"
 
 
 def test_what_changes_is_shown_without_asking(browser: Any, stage: Stage) -> None:

@@ -47,6 +47,12 @@ export function JobView(props: { parts: string[] }) {
   );
 }
 
+/** Return which resources the nodes with a cause lack, as far as they are listed. */
+function findShort(value: Explanation, cause: string): string[] {
+  const nodes = (value.offers ?? []).flatMap((offer) => offer.nodes).filter((node) => node.refusal === cause);
+  return [...new Set(nodes.flatMap((node) => node.short.map((short) => short.resource)))];
+}
+
 function Why({ value }: { value: Explanation }) {
   const sentence = value.dominant?.sentence ?? "";
   const message = value.reason?.message ?? "";
@@ -67,7 +73,7 @@ function Why({ value }: { value: Explanation }) {
             {value.nodes.map((cause) => (
               <tr key={cause.cause}>
                 <td class="number"><Count of={cause.nodes} /></td>
-                <td>{cause.cause}</td>
+                <td>{[cause.cause, ...findShort(value, cause.cause)].join(" ")}</td>
                 <td>{cause.examples.map((node, at) => node && <span key={node}>{at > 0 && ", "}<Link href={to("node", node)}>{node}</Link></span>)}</td>
               </tr>
             ))}
