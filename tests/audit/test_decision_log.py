@@ -11,6 +11,7 @@ from tests.controllers.scene import Scene
 from tests.objects import upsert_pod_group
 
 from koord.answers.audit import write_record
+from koord.answers.happenings import tell_record
 from koord.controllers.decision_log import DecisionLog
 from koord.core.audit.ring import Ring
 from koord.core.device.reasons import InvalidDeviceAnnotation
@@ -19,8 +20,9 @@ from koord.core.gang.reasons import InvalidAnnotation
 from koord.core.model.changes import Changes
 from koord.core.model.gang_history import Happened
 from koord.core.model.gangs import BadValue
-from koord.core.model.plan import Demand, Unit, Unplaced
-from koord.core.model.reasons import RefusedByScheduler, TooLarge
+from koord.core.model.plan import Demand, Placement, Unit, Unplaced
+from koord.core.model.reasons import PinnedNodeUnfit, RefusedByScheduler, TooLarge
+from koord.core.queue.reasons import QueueStopped
 from koord.kube.outcomes import Refused
 from koord.runtime.audit import encode_record
 
@@ -207,3 +209,19 @@ def test_a_pod_group_without_pods_is_nothing_that_happened(scene: Scene) -> None
     changes = Changes(gangs={f"default/g{at}" for at in range(20)})
     scene.operator.audit.note(changes)
     assert kinds_of(scene) == ["Term"]
+
+
+@pytest.mark.parametrize("is_placed", [True, False])
+def test_who_is_held_no_longer_is_recorded(scene: Scene, is_placed) -> None:
+    audit = scene.operator.audit
+    pod = make_pod("p").gpu(1).build()
+    unit = Unit("u", (Demand("", (pod,), 1),))
+    for reason in (QueueStopped("team", "Hold"), QueueStopped("team", "Hold")):
+        audit.refused(unit, Unplaced("u", (pod,), reason))
+    if is_placed:
+        audit.placed(unit, Placement("u", "id", "", ()))
+    else:
+        audit.refused(unit, Unplaced("u", (pod,), PinnedNodeUnfit("default/p", "n1")))
+    last = "Placed" if is_placed else "Attempt"
+    assert kinds_of(scene) == ["Term", "Seen", "Attempt", "Released", last]
+    assert tell_record(documents(scene, "Released")[0]).text == "nobody holds it any more"

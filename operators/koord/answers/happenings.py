@@ -140,6 +140,7 @@ _TELLING: Final[Mapping[str, Callable[[Mapping[str, Any]], tuple[str, str]]]] = 
     "Seen": _tell_members,
     "Complete": _tell_members,
     "Attempt": _tell_attempt,
+    "Released": lambda _: ("Released", "nobody holds it any more"),
     "Placed": _tell_placed,
     "Committed": _tell_committed,
     "Preempting": _tell_preempting,

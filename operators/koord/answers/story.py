@@ -165,6 +165,7 @@ def find_marks(records: Iterable[Mapping[str, Any]]) -> list[tuple[int, Phase]]:
 _BEGINS: Final[Mapping[str, Phase]] = {
     "Seen": Phase.INCOMPLETE,
     "Complete": Phase.DECIDING,
+    "Released": Phase.DECIDING,
     "Running": Phase.RUNNING,
     "Evicted": Phase.INCOMPLETE,
 }

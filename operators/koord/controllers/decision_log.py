@@ -76,6 +76,7 @@ class _Followed:
     is_complete: bool = False
     is_running: bool = False
     has_ended: bool = False
+    is_held: bool = False
     described: RecordedUnit | None = None
     """As it was recorded last."""
 
@@ -149,6 +150,10 @@ class DecisionLog:
             began = Began(_ms(unit.pods[0].created))
             self._add(RecordKind.SEEN, self._describe(unit), began)
         followed.attempts += 1
+        is_held = refusal.reason.reason_class is ReasonClass.HELD
+        if followed.is_held and not is_held:
+            self._add(RecordKind.RELEASED, self._describe_as(followed, unit), None)
+        followed.is_held = is_held
         place = self.place_of(followed.key)
         self._wait(followed.trace, followed.attempts, refusal.reason, place, unit)
 
@@ -188,6 +193,9 @@ class DecisionLog:
             )
         followed = self._follow(unit)
         followed.attempts, followed.has_ended = 0, False
+        if followed.is_held:
+            followed.is_held = False
+            self._add(RecordKind.RELEASED, self._describe_as(followed, unit), None)
         self._add(RecordKind.PLACED, self._describe_as(followed, unit), body)
 
     def _commit(self, unit: Unit, placement: Placement, outcome: Commit, seconds: float) -> None:

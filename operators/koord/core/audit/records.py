@@ -35,6 +35,8 @@ class RecordKind(StrEnum):
     """It has all members that it needs."""
     ATTEMPT = "Attempt"
     """It was refused: planned without success, or not planned for the reason that is given."""
+    RELEASED = "Released"
+    """Nobody holds it any more: before, it was refused for a reason of the class ``Held``."""
     PLACED = "Placed"
     """The planner has found nodes for it."""
     COMMITTED = "Committed"
