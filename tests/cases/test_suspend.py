@@ -110,3 +110,20 @@ def test_job_waits_without_pods_and_starts_when_there_is_room(resuming: Cluster)
         lambda: resuming.condition(get_job(resuming, "train"), PLACED)[1] == "Started",
         "the Job says that it has started",
     )
+
+
+def test_without_its_rights_all_else_starts(quiet_cluster: Cluster, tmp_path: Path) -> None:
+    """The setting is on, and the overlay that lets the operators read Jobs is not applied."""
+    running = Operators(quiet_cluster.box, tmp_path, settings=SETTINGS)
+    cluster = Cluster(quiet_cluster.box, running, quiet_cluster.namespace)
+    running.start()
+    try:
+        cluster.add_nodes(1)
+        cluster.pod("first", gpus=1)
+        cluster.expect_bound("first")
+        assert "rights are missing" in running.read_log()
+    finally:
+        with suppress(SandboxApiError):
+            cluster.delete_pod("first")
+        cluster.remove_nodes()
+        running.stop()

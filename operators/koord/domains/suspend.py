@@ -1,4 +1,7 @@
-"""Jobs that wait suspended: read only where they are resumed."""
+"""Jobs that wait suspended: read only where they are resumed.
+
+The rights for that are an overlay. Without them no Job is seen, and nothing else waits for that.
+"""
 
 from collections.abc import Iterable
 from functools import partial
@@ -10,7 +13,7 @@ from koord.core.reservation.plugin import Reservations
 from koord.core.suspend.model import QueuedJob
 from koord.core.suspend.plugin import JobAdmissions, SuspendOptions
 from koord.domains.planning import Planning, PlanOptions
-from koord.kube.errors import NotFound
+from koord.kube.errors import Forbidden, NotFound
 from koord.kube.kind import AnyKind, Kind, of_plugin
 from koord.kube.translate.jobs import OWNERS, JobTranslator, OwnerKind
 
@@ -24,7 +27,7 @@ def _make_kind(owner: OwnerKind) -> AnyKind:
         of_plugin(JobAdmissions),
         JobAdmissions.upsert,
         JobAdmissions.remove,
-        absent_on=(NotFound,),
+        absent_on=(NotFound, Forbidden),
     )
 
 
