@@ -20,7 +20,7 @@ export PLAYWRIGHT_SKIP_BROWSER_DOWNLOAD := 1
 # Use the system certificates, which may include a company's own authority.
 export UV_SYSTEM_CERTS ?= true
 .DEFAULT_GOAL := help
-.PHONY: page page-check page-test help demo test coverage test-versions check soak bench format crds policies site reference chart image audit clean
+.PHONY: page page-check page-test controllers help demo test coverage test-versions check soak bench format crds policies site reference chart image audit clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile
@@ -53,6 +53,10 @@ test-versions: .venv/ready ## run the operators' tests on older and newer Kubern
 		export KOORD_KUBERNETES=$$version && $(BIN)/koord sandbox build && \
 		$(BIN)/pytest -m "sandbox and not slow" tests/operators tests/api $(ARGS) || failed=1; \
 	done; exit $$failed
+
+controllers: .venv/ready ## build the controllers of job frameworks and play jobs on them, minutes each (ARGS="-k jobset" selects)
+	@$(BIN)/koord sandbox build
+	@$(BIN)/pytest -m controllers tests/frameworks $(ARGS)
 
 soak: .venv/ready ## run crash scenarios and random operations in a model of a cluster, random quota trees and reservations (ARGS="--seed 7")
 	@$(BIN)/python -m tests.model.soak $(ARGS)
