@@ -1,9 +1,11 @@
 """Loops of looks at what waits."""
 
+import asyncio
 from contextlib import closing
 from types import SimpleNamespace
 from typing import Any
 
+from tests.autoscaler.test_requests import Play as RequestPlay
 from tests.builders import make_pod, make_pod_group
 from tests.cluster import SCORING, make_cluster
 from tests.isolation.plays import NAMES, Patch, fail_on_bad, is_bad, play
@@ -11,6 +13,10 @@ from tests.isolation.plays import NAMES, Patch, fail_on_bad, is_bad, play
 from koord.controllers import decision_tracer
 from koord.controllers.decision_tracer import DecisionTracer
 from koord.controllers.queue_looks import QueueLooks
+from koord.controllers.scale_up_requests import LOOK_SECONDS, RequestChannel
+from koord.core.autoscaler.demand import DemandFinder, NodeDemand
+from koord.core.autoscaler.options import AutoscalerOptions, Signal
+from koord.core.autoscaler.requests import unit_of
 
 
 @play("queue-looks")
@@ -47,3 +53,28 @@ def traces(patch: Patch) -> list[str]:
         for unit in units:
             cycle.before_unit(unit)
     return [unit.pods[0].name for unit in units if tracer.find(unit.key) is not None]
+
+
+@play("scale-up")
+def demands(patch: Patch) -> list[str]:
+    """The nodes are full: each pod needs another one."""
+    cluster = make_cluster(1).pods(make_pod("runs").gpu(8).running("n0"))
+    cluster.pods(*(make_pod(name).gpu(8) for name in NAMES))
+    cluster.step()
+    fail_on_bad(patch, DemandFinder, "_charge")
+    with closing(cluster.state.open_cycle()) as cycle:
+        blocked = [cluster.queue.blocked[key] for key in sorted(cluster.queue.blocked)]
+        found = DemandFinder(cycle, AutoscalerOptions(Signal.MARK)).find(blocked)
+    return [pod.name for demand in found for pod in demand.pods]
+
+
+@play("provisioning-requests")
+def requests(patch: Patch) -> list[str]:
+    pods = [make_pod(name).gpu(8).build() for name in NAMES]
+    requests = RequestPlay()
+    fail_on_bad(patch, RequestChannel, "_find_owner")
+    demands = [NodeDemand(pod.uid, (pod,), 1) for pod in pods]
+    for now in (0.0, 10 * LOOK_SECONDS):
+        asyncio.run(requests.channel.tell(demands, now))
+    made = {request.unit for request in requests.there}
+    return [demand.pods[0].name for demand in demands if unit_of(demand) in made]

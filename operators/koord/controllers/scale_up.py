@@ -105,7 +105,7 @@ class ScaleUpSignals:
         self.state.refresh()
         with closing(self.state.open_cycle(self.queue.by_time)) as cycle:
             starting = self._find_starting()
-            return DemandFinder(cycle, self.options, starting).find(
+            return DemandFinder(cycle, self.options, starting, self._isolated).find(
                 blocked[unit.key] for unit in units if self._is_settled(blocked[unit.key])
             )
 

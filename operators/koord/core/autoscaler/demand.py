@@ -25,6 +25,7 @@ from koord.core.model.pods import Handling, Pod, PodShape
 from koord.core.model.reasons import Reason
 from koord.core.quota.reasons import InsufficientEntitlement
 from koord.core.topology.reasons import NoDomainFits
+from koord.isolation import Isolation
 
 _HOSTNAME: Final = "kubernetes.io/hostname"
 _GATED: Final = frozenset({Handling.RELEASE_AND_BIND, Handling.RELEASE_PINNED})
@@ -51,8 +52,10 @@ class DemandFinder:
         cycle: Cycle,
         options: AutoscalerOptions,
         starting: Iterable[StartingNode] = (),
+        isolated: Isolation | None = None,
     ) -> None:
         self._cycle, self._options = cycle, options
+        self._isolated = isolated or Isolation("scale-up")
         self._starting = list(starting)
         self._could: dict[PodShape, bool] = {}
         self._trees: set[str] = set()
@@ -80,9 +83,9 @@ class DemandFinder:
                 break
         demands = []
         for unit, required in chosen:
-            there = {pod.uid for pod in required}
-            surplus = [pod for pod in unit.pods if pod.uid not in there]
-            surplus = [pod for pod in surplus if self.could_hold(pod)][:left]
+            surplus = (self._isolated.call(unit.key, self._find_surplus, unit, required) or [])[
+                :left
+            ]
             left -= len(surplus)
             demands.append(NodeDemand(unit.key, (*required, *surplus), len(required)))
         demands += (NodeDemand(u.key, u.pods, u.required, is_served=True) for u in served)
@@ -94,16 +97,26 @@ class DemandFinder:
         With each goes whether enough nodes are starting for it.
         """
         for blocked_unit in blocked:
-            unit = blocked_unit.unit
-            if not all(map(_may_be_told, unit.pods)):
-                continue
-            if not self._lacks_nodes(unit, blocked_unit.reason):
-                continue
-            if not all(map(self.could_hold, _required_of(unit))):
-                continue
-            admitted = self._charge(unit, blocked_unit.reason)
-            if admitted is not None:
-                yield admitted, self._is_served(admitted, blocked_unit.reason)
+            mark = self._cycle.checkpoint()
+            admitted = self._isolated.call(blocked_unit.unit.key, self._admit_one, blocked_unit)
+            if admitted is None:
+                self._cycle.rollback(mark)
+            else:
+                yield admitted
+
+    def _admit_one(self, blocked: Blocked) -> tuple[Unit, bool] | None:
+        unit = blocked.unit
+        if not all(map(_may_be_told, unit.pods)) or not self._lacks_nodes(unit, blocked.reason):
+            return None
+        if not all(map(self.could_hold, _required_of(unit))):
+            return None
+        admitted = self._charge(unit, blocked.reason)
+        return None if admitted is None else (admitted, self._is_served(admitted, blocked.reason))
+
+    def _find_surplus(self, unit: Unit, required: Iterable[Pod]) -> list[Pod]:
+        """Return the pods of a unit that may come later, as far as nodes could hold them."""
+        there = {pod.uid for pod in required}
+        return [pod for pod in unit.pods if pod.uid not in there and self.could_hold(pod)]
 
     def _is_served(self, unit: Unit, reason: Reason) -> bool:
         """Whether enough nodes are starting for all that a unit lacks; takes them for it then."""
