@@ -17,7 +17,7 @@ from koord.core.autoscaler.nodes import YOUNG_SECONDS
 from koord.core.autoscaler.options import AutoscalerOptions, Signal
 from koord.core.model.pods import Nominated, Pod
 from koord.domains.registry import make_pod_translator
-from koord.kube.translate.pod_conditions import SCALE_UP
+from koord.kube.translate.pod_conditions import SCALE_UP, find_unschedulable
 from koord.kube.wire import WirePod
 
 if TYPE_CHECKING:
@@ -211,7 +211,9 @@ def test_our_mark_is_no_refusal_of_kube_scheduler(message: str, is_ours: bool) -
         "status": {"phase": "Pending", "conditions": [condition]},
     }
     translator = make_pod_translator()
-    pod = translator.translate(msgspec.convert(wire, WirePod))
+    decoded = msgspec.convert(wire, WirePod)
+    assert (find_unschedulable(decoded) is None) is is_ours
+    pod = translator.translate(decoded)
     assert (pod.uid in translator.marked) is is_ours
     translator.forget(pod)
     assert not translator.marked
