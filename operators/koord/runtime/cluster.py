@@ -6,7 +6,7 @@ Which kinds there are and how each is applied stands in ``koord.domains``.
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import asdict, replace
 from functools import partial
 from typing import Any, TypeVar, cast
@@ -47,6 +47,8 @@ class ClusterReader:
         self.state = make_state()
         self._make_state = make_state
         self.listeners: list[Callable[[], None]] = []
+        self.companions: list[Callable[[], Coroutine[Any, Any, None]]] = []
+        """What runs as long as the reflectors, whether this process leads or not."""
         self.rejections: Counter[str] = Counter()
         """Reason -> pods of ours that kubelets were seen to reject since the start."""
         self.polled: dict[AnyKind, Callable[[], Iterable[Any]]] = {}
@@ -98,6 +100,8 @@ class ClusterReader:
         async with asyncio.TaskGroup() as self._tasks:
             for name, reflector in self.reflectors.items():
                 self._tasks.create_task(reflector.run(), name=f"reflect {name}")
+            for run in self.companions:
+                self._tasks.create_task(run())
 
     def add(self, kind: AnyKind) -> None:
         """Read one more kind from now on, once the others are read."""

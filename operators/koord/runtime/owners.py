@@ -16,6 +16,7 @@ from koord.core.owners.model import KindAccess
 from koord.core.owners.plugin import OwnerGangs
 from koord.domains.owner_settings import OwnerSettings
 from koord.domains.owners import OwnerKinds, make_kind
+from koord.isolation import Isolation
 from koord.kube.client import Client
 from koord.kube.errors import KubeError
 from koord.kube.served_kinds import find_served
@@ -40,6 +41,7 @@ class OwnerWatch:
 
     def __init__(self, client: Client, reader: "ClusterReader", kinds: OwnerKinds) -> None:
         self.has_looked = False
+        self._isolated = Isolation("owners")
         self._client = client
         self._reader = reader
         self._kinds = tuple(kinds.readable)
@@ -49,11 +51,15 @@ class OwnerWatch:
 
     async def run(self) -> None:
         while True:
-            try:
-                self._note(await find_served(self._client, self._kinds))
-            except KubeError as error:
-                log.debug("Cannot look for kinds of owners", extra={"problem": str(error)})
+            with self._isolated.of("kinds"):
+                await self._look()
             await asyncio.sleep(LOOK_SECONDS if self.has_looked else _RETRY_SECONDS)
+
+    async def _look(self) -> None:
+        try:
+            self._note(await find_served(self._client, self._kinds))
+        except KubeError as error:
+            log.debug("Cannot look for kinds of owners", extra={"problem": str(error)})
 
     def _note(self, served: list[WorkloadKind]) -> None:
         keys = {(kind.group, kind.kind) for kind in served}
@@ -77,7 +83,8 @@ def start(parts: "Parts") -> None:
     if PLACEMENT not in parts.operators or not settings.enabled:
         return
     watch = OwnerWatch(parts.client, parts.reader, OwnerKinds.choose(settings.kinds))
-    parts.background.append(watch.run)
+    # A process that is to lead next has read them already.
+    parts.reader.companions.append(watch.run)
     parts.awaited.append(lambda: watch.has_looked)
     parts.metrics.watch(count_unknown(parts.reader.state.plugin(OwnerGangs)))
 
