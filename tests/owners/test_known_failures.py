@@ -2,13 +2,15 @@
 
 from dataclasses import replace
 
-from tests.owners.frameworks import Jobs, indexed, owned, reference, replica
+from tests.owners.frameworks import Jobs, indexed, owned, pod_as_owner, reference, replica
 from tests.owners.test_worked_examples import (
     GPT,
+    LLM,
     MIN,
     STAGES,
     job,
     jobset_pods,
+    lws_group,
     mpi,
     mpi_pod,
     needed,
@@ -145,6 +147,32 @@ def test_a_deleted_job_leaves_nothing_to_start():
     jobs.remove_owner(GPT)
     assert jobs.run() == []
     assert jobs.why("gpt-worker-0").code == "OwnerNotFound"
+
+
+def test_workers_do_not_start_once_their_leader_is_gone():
+    sets, pods = lws_group(LLM, 0)
+    jobs = Jobs().own_objects(LLM, *sets).pods(*pods)
+    jobs.delete_pods("llm-0")
+    assert jobs.why("llm-0-1").code == "OwnerNotFound"
+    assert jobs.step() == []
+
+
+def test_executors_do_not_start_once_their_driver_is_gone():
+    driver = owned("driver", None)
+    jobs = Jobs().pods(driver, owned("exec-1", pod_as_owner(driver)))
+    assert jobs.gang_of("exec-1") == ""
+    jobs.delete_pods("driver")
+    assert jobs.why("exec-1").code == "OwnerNotFound"
+
+
+def test_a_pod_that_is_orphaned_is_alone():
+    jobs = Jobs().own_objects(GPT).pods(*members())
+    pod = replica(GPT, "worker", 1)
+    kept = tuple(replace(owner, is_controller=False) for owner in pod.owners)
+    jobs.pods(replace(pod, owners=kept))
+    assert jobs.gang_of("gpt-worker-1") == ""
+    assert len(jobs.state.gangs.members(jobs.gang_of("gpt-worker-0"))) == 3
+    assert jobs.step() == ["gpt-worker-1"]
 
 
 def test_settings_are_read_from_the_job_and_not_from_its_pods():

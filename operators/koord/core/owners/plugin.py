@@ -96,6 +96,8 @@ class OwnerGangs(Plugin):
         """Namespace and uid of an owner -> uids of the pods there whose gang depends on it."""
         self._observed: dict[str, Pod] = {}
         """Uid -> a pod with a controller, as it was observed."""
+        self._leaving = ""
+        """The pod that is being forgotten."""
         self._unknown_of: dict[str, str] = {}
         """Uid of a waiting pod of ours -> its owner, of a kind without a rule."""
 
@@ -143,11 +145,10 @@ class OwnerGangs(Plugin):
 
     @override
     def complete(self, pod: Pod) -> Pod:
-        if pod.gang is not None or pod.handling in _NO_PODS or not pod.owners:
+        is_free = pod.gang is None and pod.handling not in _NO_PODS
+        if not is_free or controller_of(pod.owners) is None:
             if pod.uid in self._observed:
                 self._unfollow(pod.uid)
-            return pod
-        if controller_of(pod.owners) is None:
             return pod
         self._observed[pod.uid] = pod
         place, chain = self._find(pod)
@@ -165,10 +166,14 @@ class OwnerGangs(Plugin):
 
     @override
     def forget(self, uid: str) -> None:
-        pod = self._observed.get(uid)
-        if pod is not None:
+        # The state knows it until this call has returned.
+        pod = self.view.pods.get(uid)
+        if uid in self._observed:
             self._unfollow(uid)
+        if pod is not None:
+            self._leaving = uid
             self._look_again(pod.namespace, uid)
+            self._leaving = ""
 
     def chain_of(self, pod: Pod) -> OwnerChain:
         """Return the owners above a pod."""
@@ -188,7 +193,7 @@ class OwnerGangs(Plugin):
         if owner is not None:
             return owner
         pod = self._observed.get(uid) or self.view.pods.get(uid)
-        return None if pod is None else as_owner(pod)
+        return None if pod is None or uid == self._leaving else as_owner(pod)
 
     def _find(self, pod: Pod) -> tuple[PlaceInGang | None, OwnerChain]:
         """Return the place of a pod in the gang of its owners; None: it is in none."""
