@@ -1,9 +1,10 @@
 """Start and end of the process, while PodGroups are created and deleted."""
 
+import http.client
 import json
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from tests.operators.conftest import LEASE, Cluster, read_lease
@@ -57,6 +58,13 @@ def test_process_ends_soon_after_losing_the_lease(cluster: Cluster) -> None:
     cluster.operators.start()
 
 
+def put_flag(port: int, flag: str, value: str) -> None:
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=10)) as connection:
+        connection.request("PUT", f"/debug/flags/{flag}", body=value)
+        answer = connection.getresponse()
+        assert (answer.status, answer.read()[:16]) == (200, b"successfully set")
+
+
 def test_debug_page_is_served_on_loopback(quiet_cluster: Cluster, tmp_path: Path) -> None:
     cluster = quiet_cluster
     cluster.add_nodes(1)
@@ -71,6 +79,12 @@ def test_debug_page_is_served_on_loopback(quiet_cluster: Cluster, tmp_path: Path
         node = cluster.get_pod("placed")["spec"]["nodeName"]
         _, diagnosed = operators.get(f"/apis/v1/nodes/{node}")
         assert json.loads(diagnosed)["pods"] == [f"{cluster.namespace}/placed"]
+        for flag in ("s", "d"):
+            put_flag(operators.port, flag, "1")
+        cluster.pod("asked", gpus=9)
+        name = f"{cluster.namespace}/asked"
+        cluster.expect(lambda: f"dump diagnosis for {name}" in operators.read_log(), "it is dumped")
+        assert f"scores for Pod: {name}, feasibleNodes: 0" in operators.read_log()
     state = json.loads(text)
     assert status == 200
     pods = state["reflectors"]["pods"]
