@@ -57,9 +57,9 @@ class _NotedOffers:
 
 @dataclass(frozen=True)
 class Foreseen:
-    """A start as it was expected at one time."""
+    """A start as it was expected at first, of a unit that came at a time."""
 
-    at: int
+    arrival: int
     start: int
 
 
@@ -114,7 +114,7 @@ class Watched(Simulation):
         if self.expected_of is not None and self.room.now >= self._look_at:
             self._look_at = self.room.now + LOOK_SECONDS
             for key, start in self.foresee(self.expected_of).items():
-                self.foreseen.setdefault(key, Foreseen(self.room.now, start))
+                self.foreseen.setdefault(key, Foreseen(self.waiting[key].arrival, start))
         return idle
 
     def _note_promises(self) -> None:
@@ -195,7 +195,9 @@ class Watched(Simulation):
         if not self.foreseen:
             return {}
         errors = sorted(
-            100 * abs(eta.start - self.starts[key]) / max(_LEAST_WAIT, self.starts[key] - eta.at)
+            100
+            * abs(eta.start - self.starts[key])
+            / max(_LEAST_WAIT, self.starts[key] - eta.arrival)
             for key, eta in self.foreseen.items()
         )
         covered = sum(self.starts[key] <= eta.start for key, eta in self.foreseen.items())

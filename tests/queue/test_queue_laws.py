@@ -142,6 +142,22 @@ def test_3_room_held_without_a_known_time_keeps_no_earlier_unit_waiting() -> Non
     assert starts["u1"] <= starts["u4"]
 
 
+def test_3_who_leaves_room_to_a_promise_is_not_passed_by_an_equal_one() -> None:
+    """At 36 nodes are free early, where u0 has a promise: u2 leaves them, and so does u3."""
+    units = [
+        TraceUnit(UnitAsk("u1", "q1", 2, 8, 30), 9, 30),
+        TraceUnit(UnitAsk("u4", "q0", 2, 8, 30), 12, 24),
+        TraceUnit(UnitAsk("u2", "q0", 1, 8, 20), 14, 20),
+        TraceUnit(UnitAsk("u0", "q1", 3, 4, None), 25, 35),
+        TraceUnit(UnitAsk("u3", "q0", 1, 8, 20), 33, 20),
+    ]
+    nodes = [CountedNode(name, 8) for name in "abcd"]
+    quotas = [SimulatedQuota("q0", 16, 32, 26), SimulatedQuota("q1", 16, 32, 24)]
+    ours = QueueSettings(protect_after=0, short_limit=5, max_idle_share=100)
+    starts = Scene(nodes, quotas, units, ours).play().starts
+    assert starts["u2"] <= starts["u3"]
+
+
 @given(scenes(quotas=1))
 def test_5_each_protected_unit_starts_by_its_promise(scene: Scene) -> None:
     """Nothing here may move one: no priorities, other quotas, lost nodes or late ends."""

@@ -461,7 +461,7 @@ class CycleTurns:
 
     def _restore(
         self,
-        at: tuple[UnitKey, str, tuple[int, int, int, int]],
+        at: tuple[UnitKey, str, tuple[int, int, int, int, int]],
         blocked: Unit | None,
         protection: HeadProtection | None,
         state: tuple[bool, int, bool],

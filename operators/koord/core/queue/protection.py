@@ -174,6 +174,8 @@ class RoundOfTurns:
         """Units whose open holds count, judged once: not again as others start in their room."""
         self.refusing: list[str] = []
         """Units whose room others were refused for, as often as that happened."""
+        self._moved = 0
+        """How many promises have moved or were kept."""
 
     def decide(self, unit: Waiting, job: UnitAsk) -> bool:
         """Start a unit if it may; otherwise reserve room for it if it is to have some."""
@@ -205,7 +207,8 @@ class RoundOfTurns:
 
     def note_start(self, unit: Waiting) -> None:
         """Note that a unit starts."""
-        self._protections.pop(unit.key, None)
+        protection = self._protections.pop(unit.key, None)
+        self._moved += protection is not None and protection.reserved is not None
 
     def note_refusal(self, unit: Waiting, job: UnitAsk, binding: Sequence[Reserved]) -> None:
         """Note that a unit does not start now; reserve room for it if it is to have some."""
@@ -231,7 +234,9 @@ class RoundOfTurns:
         protection = self._protections.get(job.key)
         own = None if protection is None else protection.reserved
         if protection is None or own is None:
-            return binding
+            # What an earlier one of its queue has left to promises, it leaves as well.
+            is_behind = any(map(self._is_held, self._blocked.get(job.quota, ())))
+            return [*binding, *self._promised_to_others(job.key)] if is_behind else binding
         protection.is_held_back = False
         if own.is_open or own.start <= self._room.now:
             return binding
@@ -257,8 +262,15 @@ class RoundOfTurns:
         """Yield earlier units that wait, and that one which competes with them may not pass."""
         if self._settings(job.quota).policy is Policy.STRICT:
             yield from self._blocked.get(job.quota, ())[:1]
+        if self._moved:
+            # It may start by now: others wait for it, until it has had another turn.
+            yield from (head for head in self._blocked.get(job.quota, ()) if self._is_held(head))
         if not job.may_overtake:
             yield from (head for heads in self._blocked.values() for head in heads)
+
+    def _is_held(self, head: UnitAsk) -> bool:
+        protection = self._protections.get(head.key)
+        return protection is not None and protection.is_held_back
 
     def binding(self, job: UnitAsk) -> list[Reserved]:
         """Return what is reserved for earlier units and keeps this one away."""
@@ -371,7 +383,11 @@ class RoundOfTurns:
             return
         if protection.reserved is None:
             protection.since = now
-        protection.reserved = self._plan(unit, job, protection.reserved)
+        before, protection.reserved = (
+            protection.reserved,
+            self._plan(unit, job, protection.reserved),
+        )
+        self._moved += before is not None and before != protection.reserved
         if protection.reserved is not None:
             self._visit(protection.reserved)
         elif place > settings.reserve_depth:
@@ -457,14 +473,15 @@ class RoundOfTurns:
         """Whether a unit has had its turn and waits: without that nothing keeps others away."""
         return bool(self._blocked)
 
-    def mark(self, queue: str) -> tuple[int, int, int, int]:
+    def mark(self, queue: str) -> tuple[int, int, int, int, int]:
         """Return a point to go back to, if until then only units of one queue have turns."""
         blocked = len(self._blocked[queue]) if queue in self._blocked else 0
-        return blocked, len(self._visited), len(self.refusing), len(self.outcome.blocked)
+        refused = len(self.outcome.blocked)
+        return blocked, len(self._visited), len(self.refusing), refused, self._moved
 
-    def go_back(self, queue: str, mark: tuple[int, int, int, int]) -> None:
+    def go_back(self, queue: str, mark: tuple[int, int, int, int, int]) -> None:
         """Forget all turns since then; the protections are those of whoever has made the round."""
-        blocked, visited, refusing, refused = mark
+        blocked, visited, refusing, refused, self._moved = mark
         for reserved in self._visited[visited:]:
             self._turns.pop(reserved.job.key, None)
             self._held.discard(reserved.job.key)
