@@ -83,6 +83,23 @@ spec:
       restartPolicy: OnFailure
       template: {{spec: {{containers: [{CONTAINER.replace("name: c", "name: pytorch")}]}}}}
 """
+RAY = f"""
+apiVersion: ray.io/v1
+kind: RayCluster
+metadata: {{name: ray}}
+spec:
+  rayVersion: 2.46.0
+  headGroupSpec:
+    rayStartParams: {{}}
+    template: {{spec: {{containers: [{CONTAINER.replace("name: c", "name: ray-head")}]}}}}
+  workerGroupSpecs:
+    - groupName: gpu
+      replicas: 3
+      minReplicas: 3
+      maxReplicas: 3
+      rayStartParams: {{}}
+      template: {{spec: {{containers: [{CONTAINER.replace("name: c", "name: ray-worker")}]}}}}
+"""
 
 
 def real(name):
@@ -222,6 +239,24 @@ def test_master_and_workers_of_a_pytorch_job_start_together_and_return_alone(clu
     assert {name for name in before if before[name] != after[name]} == {"gpt-worker-1"}
 
 
+@real("kuberay")
+def test_head_and_workers_of_a_ray_cluster_start_together_and_return_alone(cluster):
+    cluster.add_nodes(1)
+    apply(cluster, RAY)
+    expect_made(cluster, 4)
+    expect_nothing_bound(cluster)
+    assert labels_of(cluster, "ray.io/node-type") == {"head": 1, "worker": 3}
+    cluster.add_nodes(1)
+    cluster.expect(lambda: len(cluster.bound()) == 4, "all of them run")
+    assert members_of_plans(cluster) == {4: 4}
+    before = uids_of(cluster)
+    lost = next(name for name in before if "worker" in name)
+    cluster.delete_pod(lost)
+    cluster.expect(lambda: len(cluster.bound()) == 4 and lost not in cluster.pods(), "it is back")
+    after = uids_of(cluster)
+    assert {name for name in before if before[name] != after.get(name)} == {lost}
+
+
 def test_the_manifests_name_nothing_of_ours():
-    for text in (JOBSET, LWS, MPI, PYTORCH):
+    for text in (JOBSET, LWS, MPI, PYTORCH, RAY):
         assert "koord" not in yaml.safe_dump(yaml.safe_load(text))

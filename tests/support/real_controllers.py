@@ -144,6 +144,17 @@ CONTROLLERS: Final = {
             certificates=Path("/tmp/k8s-webhook-server/serving-certs"),  # noqa: S108
             before=_OF_KUBEFLOW,
         ),
+        RealController(
+            "kuberay",
+            "github.com/ray-project/kuberay/ray-operator",
+            "github.com/ray-project/kuberay/ray-operator",
+            ("config/crd/bases/*.yaml",),
+            lambda ports: (
+                "--metrics-addr=0",
+                f"--health-probe-bind-address=127.0.0.1:{ports.health}",
+                "--enable-leader-election=false",
+            ),
+        ),
     )
 }
 
