@@ -52,6 +52,14 @@ export function tellTime(at: string): string {
   return moment.toDateString() === new Date(tick.peek()).toDateString() ? time : `${moment.toLocaleDateString()} ${time}`;
 }
 
+/** The zone of the reader, such as "Europe/Berlin, GMT+1": those who compare with a log have to know. */
+export function tellZone(): string {
+  const { timeZone } = Intl.DateTimeFormat().resolvedOptions();
+  const parts = new Intl.DateTimeFormat("en", { timeZoneName: "shortOffset" }).formatToParts();
+  const offset = parts.find((part) => part.type === "timeZoneName")?.value ?? "";
+  return offset && offset !== "GMT" ? `${timeZone}, ${offset}` : timeZone;
+}
+
 export const CLASSES = [
   "Misconfigured", "Incomplete", "Held", "Writing", "Ending", "Quota", "Room", "Order", "Elsewhere", "Operators",
 ];

@@ -333,6 +333,25 @@ def test_six_questions_take_three_clicks_at_most(browser: Any) -> None:
         page.get_by_text("Running").first.wait_for()
 
 
+def test_times_say_of_which_zone_they_are(browser: Any) -> None:
+    """Who compares with the log of the operators, in UTC, has to know; the diagram has ends."""
+    scene = make_scene(time.time())
+    zone = {"timezone_id": "Asia/Kolkata", "locale": "en-GB"}
+    with open_stage(scene, on_demand=ON_DEMAND) as stage, look(browser, stage, **zone) as looked:
+        looked.open("time", "Times are those of Asia/Calcutta, GMT+5:30.")
+        looked.page.get_by_role("cell", name="25/11/2026 08:30:00").wait_for()
+        assert looked.page.locator(".ends time").first.text_content() == "25/11/2026 08:30:00"
+
+
+def test_the_last_hour_is_that_of_the_server(browser: Any, stage: Stage) -> None:
+    with look(browser, stage) as looked:
+        looked.page.clock.set_fixed_time(time.time() + 86400)
+        looked.open("time", "Preempted")
+        looked.page.get_by_role("button", name="last 24 hours").click()
+        looked.page.wait_for_url("**/time?from=*")
+        looked.page.get_by_text("Preempted").first.wait_for()
+
+
 def test_what_is_gone_is_still_told_of(browser: Any) -> None:
     scene = make_scene(time.time())
     with open_stage(scene, on_demand=ON_DEMAND) as stage, look(browser, stage) as looked:

@@ -35,7 +35,8 @@ def names_in_shell() -> set[str]:
 
 async def test_every_path_of_a_view_is_the_shell_and_needs_no_key() -> None:
     shell = (BUILT / "index.html").read_text(encoding="utf-8")
-    for path in ("/page/", "/page/queue?class=Room", "/page/unit/a/podgroup/b.c"):
+    objects = ("/page/unit/a/podgroup/b.js", "/page/node/n.css")
+    for path in ("/page/", "/page/queue?class=Room", *objects):
         status, text, headers = await get(path)
         assert (status, text) == (200, shell), path
         assert "default-src 'none'" in headers["Content-Security-Policy"]

@@ -45,9 +45,10 @@ def _read_all() -> Mapping[str, PageFile]:
 def find_file(name: str) -> PageFile | None:
     """Return a file by its name, or the shell for a view; None if it is not installed.
 
-    What looks like a file and is none is not there: a script that is out of date is no view.
+    What looks like a file and is none is not there: a script that is out of date is no view. Files
+    are in no folder, and views of objects are: those may have any name, such as ``train.js``.
     """
     by_name = _read_all()
-    if name in by_name or name.endswith((".js", ".css")):
+    if name in by_name or ("/" not in name and name.endswith((".js", ".css"))):
         return by_name.get(name)
     return by_name.get(_SHELL)

@@ -1,8 +1,8 @@
 // What happened in the cluster, newest first: who was placed, refused or evicted when, and what broke.
 import type { Entry, Page } from "../answers";
-import { BASE, loadMore, pathOf, useFollowed, type Question } from "../live";
+import { BASE, clockAhead, loadMore, pathOf, useFollowed, type Question } from "../live";
 import {
-  ClassBadge, CLASSES, Copyable, Count, Filter, Gaps, Link, Missing, Same, Table, tellTime, type Column,
+  ClassBadge, CLASSES, Copyable, Count, Filter, Gaps, Link, Missing, Same, Table, tellTime, tellZone, type Column,
 } from "../parts";
 import { place, setParams, to, toUnit } from "../route";
 
@@ -55,11 +55,12 @@ export function TimeView() {
         <Moment label="Until" value={params.to} onChange={(end) => setParams({ to: end })} />
         {PRESETS.map(([name, length]) => (
           <button key={name} type="button"
-            onClick={() => setParams({ from: length ? new Date(Date.now() - length).toISOString() : "", to: "" })}>{name}</button>
+            onClick={() => setParams({ from: length ? new Date(Date.now() - clockAhead.value - length).toISOString() : "", to: "" })}>{name}</button>
         ))}
         <output class="push"><Count of={total} /> {total === 1 ? "entry" : "entries"}</output>
       </form>
       {order.length > 1 && <Spread keys={order} />}
+      <p class="zone">Times are those of {tellZone()}.</p>
       {value
         ? (
           <Table label="What happened" columns={COLUMNS} order={order} rows={rows as Map<string, Entry>} total={total}
@@ -81,6 +82,7 @@ function Spread({ keys }: { keys: string[] }) {
   for (const at of times) counts[Math.min(BARS - 1, Math.floor((at - first) / width))]! += 1;
   const most = Math.max(...counts);
   return (
+    <>
     <div class="spread" aria-label="When how much happened" role="group">
       {counts.map((count, at) => {
         const [from, end] = [new Date(first + at * width), new Date(first + (at + 1) * width)];
@@ -92,7 +94,15 @@ function Spread({ keys }: { keys: string[] }) {
         );
       })}
     </div>
+    <div class="ends"><Tick at={first} /><Tick at={first + width * BARS / 2} /><Tick at={first + width * BARS} /></div>
+    </>
   );
+}
+
+/** A time below the diagram. */
+function Tick({ at }: { at: number }) {
+  const text = new Date(at).toISOString();
+  return <time dateTime={text} title={text}>{tellTime(text)}</time>;
 }
 
 /** A time in the zone of the reader; the address has it in UTC. */
