@@ -269,13 +269,21 @@ function Filler(props: { columns: number; rows: number }) {
   );
 }
 
-/** A field whose value is a parameter of the view; `isChoice`: one of the options, always. */
+/** A field whose value is a parameter of the view; `isChoice`: one of the options, always. What is being
+ * typed is kept here: the view is drawn again with each reading, with the value as it was before. */
 export function Filter(props: {
   label: string; value: string; options?: string[]; isSearch?: boolean; isChoice?: boolean;
   onChange: (value: string) => void;
 }) {
+  const [typed, setTyped] = useState<string | null>(null);
   const change = (event: TargetedEvent<HTMLInputElement | HTMLSelectElement>) => {
+    setTyped(null);
     props.onChange(event.currentTarget.value.trim());
+  };
+  const typing = {
+    value: typed ?? props.value, onChange: change, spellcheck: false,
+    onInput: (event: TargetedEvent<HTMLInputElement>) => setTyped(event.currentTarget.value),
+    onBlur: () => setTyped(null),
   };
   return (
     <label class="filter">
@@ -287,10 +295,10 @@ export function Filter(props: {
         </select>
       )}
       {!props.options && props.isSearch && (
-        <input type="search" id="search" value={props.value} onChange={change} maxLength={64} spellcheck={false} />
+        <input type="search" id="search" {...typing} maxLength={64} />
       )}
       {!props.options && !props.isSearch && (
-        <input type="text" value={props.value} onChange={change} maxLength={253} spellcheck={false} />
+        <input type="text" {...typing} maxLength={253} />
       )}
     </label>
   );

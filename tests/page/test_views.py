@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.builders import make_pod, make_pod_group, make_quota
+from tests.device.nodes import a100x8, report
+from tests.objects import upsert_devices
 from tests.page.stage import KEY, open_stage
 from tests.see.scene import GPU, make_scene
 from tests.see.test_app import JOB, ON_DEMAND, RECORDS, make_record
@@ -331,6 +333,50 @@ def test_six_questions_take_three_clicks_at_most(browser: Any) -> None:
         page.locator(".spread button").first.click()
         page.wait_for_url("**/time?from=2026-11-25T03*")
         page.get_by_text("Running").first.wait_for()
+
+
+def test_what_is_being_typed_stays_when_the_cluster_changes(browser: Any, stage: Stage) -> None:
+    with look(browser, stage) as looked:
+        looked.open("queue", "default/moe")
+        looked.page.locator("#search").press_sequentially("mo")
+        stage.change(lambda: stage.cluster.pods(make_pod("late").gpu(1).created(time.time())))
+        looked.page.get_by_text("default/late").wait_for()
+        looked.page.locator("#search").press_sequentially("e")
+        looked.page.keyboard.press("Enter")
+        looked.page.wait_for_url("**/queue?q=moe")
+        looked.page.get_by_text("default/late").wait_for(state="detached")
+
+
+def test_a_quota_says_what_it_is_owed_and_who_uses_more_than_a_share(browser: Any) -> None:
+    """Its team asks this page who has its GPUs."""
+    cluster = make_scene(time.time())
+    cluster.pods(
+        *(make_pod(f"more-{at}").gpu(8).quota("team-a").running(f"gpu-{at:02}") for at in (8, 9))
+    )
+    with open_stage(cluster) as stage, look(browser, stage) as looked:
+        looked.open("quotas/team-b", "It is owed 16 nvidia.com/gpu")
+        looked.page.get_by_text("team-a uses 11 nvidia.com/gpu more than its share").wait_for()
+        looked.open("quotas/team-a", "It uses 11 nvidia.com/gpu more than its share")
+
+
+def test_free_gpus_of_a_node_that_are_broken_are_said_so(browser: Any, stage: Stage) -> None:
+    broken = report("gpu-01", a100x8(sick=(0,)))
+    stage.change(lambda: upsert_devices(stage.cluster.state, broken))
+    with look(browser, stage) as looked:
+        looked.open("node/gpu-01", "1 broken")
+
+
+def test_of_hundreds_of_quotas_those_at_the_end_are_as_live_as_the_first(browser: Any) -> None:
+    cluster = make_scene(time.time())
+    cluster.quotas(*(make_quota(f"many-{at:03}", max={GPU: 8}) for at in range(150)))
+    with open_stage(cluster) as stage, look(browser, stage) as looked:
+        looked.open("", "owed 16")
+        looked.open("quotas", "team-c")
+        row = looked.page.get_by_role("row").filter(has_text="team-c")
+        row.get_by_role("cell", name="9", exact=True).wait_for()
+        more = make_pod("more").gpu(8).quota("team-c").running("gpu-08")
+        stage.change(lambda: cluster.pods(more))
+        row.get_by_role("cell", name="17", exact=True).wait_for()
 
 
 def test_times_say_of_which_zone_they_are(browser: Any) -> None:

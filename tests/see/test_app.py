@@ -488,6 +488,10 @@ def test_of_a_long_list_the_first_page_is_followed() -> None:
     assert changes is not None
     assert (changes["gone"], changes["total"], "order" in changes) == ([], 4, False)
     assert topic.changes(fill(list("abcd"))) is None
+    changes = topic.changes(fill(list("abce")))  # who has read the rows behind reads them again
+    assert changes is not None
+    assert (changes["set"], changes["gone"], changes["total"]) == ([], [], 4)
+    assert topic.changes(fill(list("abce"))) is None
 
 
 @pytest.mark.parametrize(

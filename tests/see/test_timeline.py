@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.builders import make_node, make_pod
+from tests.cli.readings import make_condition
 from tests.cluster import make_cluster
 from tests.see.test_app import HERE, RECORDS, make_record
 
-from koord.answers.reading import Extent, Gap, Reading
+from koord.answers.reading import Extent, Gap, Reading, TargetDetails, TargetKind
 from koord.answers.redaction import Sight
 from koord.answers.timeline import TimelineEntry, make_timeline
 from koord.core.model.gang_history import Episode
@@ -58,6 +59,27 @@ def test_of_others_nothing_is_told(*, is_own: bool) -> None:
     assert [entry.happening.by for entry in entries if entry.happening.what == "Preempted"] == [
         "a gang in another namespace"
     ]
+
+
+def test_members_that_say_what_their_gang_says_are_not_told_of() -> None:
+    """A gang of hundreds that waits would hide what broke at that time."""
+    cluster = make_cluster(1).gang("train", 2)
+    full, other = (
+        TargetDetails({code: make_condition(code, "False", code)})
+        for code in ("InsufficientNodes", "InsufficientMax")
+    )
+    details = {
+        (TargetKind.POD_GROUP, "default/train"): full,
+        (TargetKind.POD, "default/train-0"): full,
+        (TargetKind.POD, "default/train-1"): other,
+        (TargetKind.POD, "default/alone"): full,
+    }
+    entries = make_timeline(Reading(cluster.state, all_details=details), HERE, ())
+    assert {(entry.happening.ref, entry.happening.what) for entry in entries} == {
+        ("default/train", "InsufficientNodes"),
+        ("default/train-1", "InsufficientMax"),
+        ("default/alone", "InsufficientNodes"),
+    }
 
 
 @given(st.lists(st.sampled_from(["default/a", "default/b"]), max_size=6))

@@ -14,7 +14,7 @@ from koord.answers.audit import to_ms, to_text
 from koord.answers.encoding import encode
 from koord.answers.happenings import Happening, StorySource, merge, tell_episodes, tell_record
 from koord.answers.health import find_sick
-from koord.answers.reading import KindName, Reading, Target
+from koord.answers.reading import KindName, Reading, Target, TargetKind
 from koord.answers.redaction import NameKind, Sight, namespace_of
 from koord.answers.reports import SeenCondition
 from koord.core.engine.state import ClusterState
@@ -85,12 +85,27 @@ def _tell_pod_groups(state: ClusterState) -> Iterator[Happening]:
 
 
 def _tell_conditions(reading: Reading) -> Iterator[Happening]:
-    """Yield since when and why something waits, as its conditions say."""
-    for (_, title), details in reading.all_details.items():
+    """Yield since when and why something waits, as its conditions say.
+
+    A member that says what its gang says is not told of: a gang of hundreds would hide all else.
+    """
+    for (kind, title), details in reading.all_details.items():
+        of_gang = _find_reasons_of_gang(reading, title) if kind == TargetKind.POD else frozenset()
         for condition in details.conditions.values():
             at = to_ms(condition.last_transition_time)
-            if at is not None and class_of(condition.reason) is not None:
+            is_left_out = condition.reason in of_gang or class_of(condition.reason) is None
+            if at is not None and not is_left_out:
                 yield _tell_condition(condition, at, title)
+
+
+def _find_reasons_of_gang(reading: Reading, pod_key: str) -> frozenset[str]:
+    """Return the reasons that the PodGroup of a pod gives."""
+    pod = reading.state.pod_by_key(pod_key)
+    if pod is None or pod.gang is None:
+        return frozenset()
+    details = reading.all_details.get((TargetKind.POD_GROUP, pod.gang.key))
+    conditions = {} if details is None else details.conditions
+    return frozenset(condition.reason for condition in conditions.values())
 
 
 def _tell_condition(condition: SeenCondition, at: int, title: str) -> Happening:

@@ -58,6 +58,8 @@ class Topic:
     """Rows of the first page of a list by key, or the value under an empty one."""
     total: int = 0
     """Rows of the whole list."""
+    behind: list[Row] = field(default_factory=list)
+    """Rows behind the first page, as they were last: of them it is only told that they changed."""
     has_begun: bool = False
 
     def hello(self, snapshot: Snapshot) -> dict[str, Any]:
@@ -76,17 +78,18 @@ class Topic:
             return None
         chosen = select(value, query, form)
         self.sent = {form.key(row): row for row in chosen[: query.limit]}
-        self.total = len(chosen)
+        self.total, self.behind = len(chosen), chosen[query.limit :]
         return cut_page(chosen, query, form, self.instance)
 
     def changes(self, snapshot: Snapshot) -> dict[str, Any] | None:
         """Return what differs from what was sent; None if nothing does.
 
         Of a list the first page is followed. Without ``order`` its rows that are not gone have the
-        order that they had.
+        order that they had. If only rows behind it differ nothing is set or gone: who has read
+        those reads them again.
         """
         value = self.route.answer_from(snapshot, self.ask).value
-        before, total = self.sent, self.total
+        before, total, behind = self.sent, self.total, self.behind
         page = self._take(value)
         if page is None:
             return None if before == self.sent else {"value": value}
@@ -96,7 +99,8 @@ class Topic:
         order = list(self.sent)
         if order != [key for key in before if key in self.sent]:
             return {**body, "order": order}
-        return body if changed or gone or total != self.total else None
+        is_same = not changed and not gone and (total, behind) == (self.total, self.behind)
+        return None if is_same else body
 
 
 def parse_topic(text: str, instance: str) -> Topic:

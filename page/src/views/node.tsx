@@ -10,6 +10,7 @@ export function NodeView(props: { parts: string[] }) {
   const name = props.parts[0] ?? "";
   const path = `nodes/${encodeURIComponent(name)}`;
   const { head, value, missing } = useFollowed<NodeInFull>({ topic: "node", path, inPath: { name } });
+  const broken = useDevices(name)?.devices.filter((device) => device.type === "gpu" && !device.health).length ?? 0;
   if (!value) return <Missing message={missing} />;
   const resources = Object.keys(value.allocatable).filter((key) => numberOf(value.allocatable[key]) > 0);
   return (
@@ -29,7 +30,7 @@ export function NodeView(props: { parts: string[] }) {
               <tr key={key}>
                 <th scope="row">{key}</th>
                 <td class="number">{value.used[key] ?? "0"}</td>
-                <td class="number">{value.free[key] ?? "0"}</td>
+                <td class="number">{value.free[key] ?? "0"}{key.endsWith("/gpu") && broken > 0 && <strong class="bad"> {broken} broken</strong>}</td>
                 <td class="number">{value.allocatable[key]}</td>
               </tr>
             ))}
@@ -65,11 +66,14 @@ export function NodeView(props: { parts: string[] }) {
   );
 }
 
+function useDevices(name: string) {
+  const path = `nodes/${encodeURIComponent(name)}/devices`;
+  return useFollowed<Devices>({ topic: "devices", path, inPath: { name } }).value?.devices[0];
+}
+
 /** The devices of a node, if it reports which it has. */
 function DeviceSection({ name }: { name: string }) {
-  const path = `nodes/${encodeURIComponent(name)}/devices`;
-  const { value } = useFollowed<Devices>({ topic: "devices", path, inPath: { name } });
-  const report = value?.devices[0];
+  const report = useDevices(name);
   if (!report) return null;
   return (
     <section aria-labelledby="devices">

@@ -6,17 +6,17 @@ import { BASE, useFollowed } from "../live";
 import { ClassBadge, CLASSES, Count, Gaps, isUnread, Link, Missing, Names, QuotaName, Same, ShareBar, Since, type Share } from "../parts";
 import { go, isFirst, to, toList } from "../route";
 import { keyOf as keyOfFinding, Subject } from "./health";
-import { findResources, keyOf as keyOfQuota, QuotaBar, scaleOf } from "./quotas";
+import { findOwed, findResources, QuotaBar, scaleOf, useAllQuotas } from "./quotas";
 
 const MOST_SHOWN = 5;
 
 /** The quotas that matter most: who is over its share, who is owed some of it, who uses most. */
 function QuotaCard(props: { over: string[] }) {
-  const { head, rows } = useFollowed<Page<Quota>, Quota>({ topic: "quotas", path: "quotas", keyOf: keyOfQuota });
+  const { head, rows } = useAllQuotas();
   const quotas = ([...rows.values()] as Quota[]).filter((quota) => !quota.isParent);
   const resource = findResources(quotas)[0] ?? "";
   const read = (amounts: Record<string, string>) => numberOf(amounts[resource]);
-  const owedTo = (quota: Quota) => Math.max(0, Math.min(read(quota.demand), read(quota.scaledMin)) - read(quota.used));
+  const owedTo = (quota: Quota) => findOwed(quota, resource);
   const shown = [...quotas]
     .sort((a, b) => read(b.over) - read(a.over) || owedTo(b) - owedTo(a) || read(b.used) - read(a.used))
     .slice(0, MOST_SHOWN);

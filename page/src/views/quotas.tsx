@@ -7,7 +7,17 @@ import { place, setParams, to, toList, toUnit } from "../route";
 import { numberOf } from "../amounts";
 
 const MOST_ROWS = 300;
-export const keyOf = (quota: Quota): string => quota.name;
+const MOST_OVER = 10;
+const QUOTAS: Question<Quota> = { topic: "quotas", path: "quotas", keyOf: (quota) => quota.name };
+
+/** All quotas, not only the first page: of any of them it matters what it is owed. */
+export function useAllQuotas() {
+  const followed = useFollowed<Page<Quota>, Quota>(QUOTAS);
+  useEffect(() => {
+    if (followed.rows.size < followed.total) void loadMore(QUOTAS as unknown as Question);
+  }, [followed.rows, followed.total]);
+  return followed;
+}
 
 export function QuotasView(props: { parts: string[] }) {
   const name = props.parts[0];
@@ -15,11 +25,7 @@ export function QuotasView(props: { parts: string[] }) {
 }
 
 function AllQuotas() {
-  const question: Question<Quota> = { topic: "quotas", path: "quotas", keyOf };
-  const { head, value, missing, rows, total } = useFollowed<Page<Quota>, Quota>(question);
-  useEffect(() => {
-    if (rows.size < total) void loadMore(question as unknown as Question);
-  }, [rows, total]);
+  const { head, value, missing, rows } = useAllQuotas();
   const quotas = [...rows.values()] as Quota[];
   const search = place.value.params.get("q") ?? "";
   const resources = useMemo(() => findResources(quotas), [rows]);
@@ -105,6 +111,40 @@ export function scaleOf(quota: Quota, resource: string): number {
   return Math.max(Number.isFinite(most) ? most : 0, ...others.filter(Number.isFinite));
 }
 
+/** How much of what is guaranteed to a quota, and asked for in it, it does not use. */
+export function findOwed(quota: Quota, resource: string): number {
+  const [demand, least, used] = [quota.demand, quota.scaledMin, quota.used].map((amounts) => numberOf(amounts[resource]));
+  return Math.max(0, Math.min(demand!, least!) - used!);
+}
+
+/** What a quota is owed, and who uses more than a share: of others it is told only where that matters here. */
+function Balance({ quota }: { quota: QuotaInFull }) {
+  const { rows } = useAllQuotas();
+  const others = ([...rows.values()] as Quota[]).filter((other) => !other.isParent && other.name !== quota.name);
+  const owed = Object.keys(quota.scaledMin).filter((resource) => findOwed(quota, resource) > 0).sort();
+  return (
+    <ul class="plain">
+      {Object.entries(quota.over).map(([resource, amount]) => <li key={resource}>It uses {amount} {resource} more than its share.</li>)}
+      {owed.map((resource) => (
+        <li key={resource}>
+          <strong>It is owed {tellAmount(quota, resource)}</strong>: guaranteed, asked for, and not used.
+          <ul>
+            {others.filter((other) => other.over[resource]).slice(0, MOST_OVER).map((other) => (
+              <li key={other.name}><QuotaName name={other.name} /> uses {other.over[resource]} {resource} more than its share.</li>
+            ))}
+          </ul>
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+/** Bytes and parts of CPUs are not sums to write in full: of those it is told that some is owed. */
+function tellAmount(quota: Quota, resource: string): string {
+  const isPlain = [quota.demand, quota.scaledMin, quota.used].every((amounts) => /^\d*$/.test(amounts[resource] ?? ""));
+  return isPlain ? `${findOwed(quota, resource).toLocaleString("en")} ${resource}` : resource;
+}
+
 /** What a quota uses within its max, drawn to the scale of the largest; numbers stand beside it. */
 export function QuotaBar(props: { quota: Quota; resource: string; largest: number }) {
   const { quota, resource, largest } = props;
@@ -151,6 +191,7 @@ function OneQuota({ name }: { name: string }) {
             ))}
           </tbody>
         </table>
+        <Balance quota={value} />
         {value.loans.length > 0 && (
           <ul class="plain">
             {value.loans.map((loan) => (
