@@ -1,5 +1,6 @@
 """The series of the operators, as the code defines them."""
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
@@ -36,6 +37,7 @@ from koord.kube.status import StatusStats
 from koord.runtime import collectors
 from koord.runtime.collectors import QuotaSeries, SeriesCollector
 from koord.runtime.metrics import Metrics
+from koord.runtime.owners import count_unknown
 from koord.runtime.queue_series import watch_queues
 from koord.runtime.team_series import TeamFigures, watch_teams
 
@@ -107,6 +109,7 @@ def make_metrics() -> Metrics:
         series = make(measured)
         metrics.watch(*([series] if isinstance(series, SeriesCollector) else series))
     metrics.watch(*_watch_queues(metrics), *watch_teams(_make_figures()))
+    metrics.watch(count_unknown(Mock(count_unknown=lambda: Counter({"Thing.example.com": 1}))))
     metrics.watch_quotas(QuotaSeries(lambda: (SUMMARY,)))
     for operation in ("settle", "solve"):
         with quotas.stopwatch(operation), HOOKS.stopwatch("hook", "check_unit"):

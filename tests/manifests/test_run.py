@@ -33,8 +33,9 @@ def names_in(text: str) -> set[str]:
 ON_DEMAND = {
     *("koord_load_nodes", "koord_load_nodes_above_threshold"),
     *("koord_audit_records", "koord_audit_dropped"),
+    "koord_owners_unknown_pods",
 }
-"""Series that are served while ``loadAware`` or ``audit`` are on."""
+"""Series that are served while ``loadAware``, ``audit`` or ``owners`` are on."""
 
 
 def test_the_series_of_the_alerts_are_served(separate, tmp_path):
