@@ -1,17 +1,20 @@
 """What tenants may write into owners, and sites into kinds: bounded, and refused by name."""
 
 import json
+from collections import Counter
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from jmespath.visitor import Visitor
 from pydantic import ValidationError
 from tests.owners.frameworks import Jobs, find_kind, owned, replica, translate
 from tests.owners.test_worked_examples import GPT, job, jobset, pytorch, replicated
 
-from koord.api.expressions import Expression, ExpressionError
+from koord.api.expressions import MAX_STEPS, Expression, ExpressionError
 from koord.api.owner_kinds import (
+    MAX_ROLES,
     ClaimError,
     ClaimReader,
     GangClaim,
@@ -20,6 +23,7 @@ from koord.api.owner_kinds import (
 )
 from koord.core.model.gangs import GangSpec
 from koord.core.owners.derive import GangId, is_needed, make_spec
+from koord.core.owners.model import OwnerRole, OwnerRoles
 from koord.runtime.settings import InvalidConfiguration, parse_settings
 
 CLAIMING = [kind for kind in load_owner_kinds() if kind.gang is not None]
@@ -139,6 +143,45 @@ def test_more_sets_of_pods_than_are_told_apart() -> None:
     jobs.pods(owned("w-0", js, labels))
     assert jobs.spec_of("w-0").sub_groups is None
     assert jobs.spec_of("w-0").min_member == 10_000
+
+
+def test_lists_of_any_length_cost_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps, visit = Counter[str](), Visitor.visit
+
+    def counted(self: Visitor, *arguments: Any, **options: Any) -> Any:
+        steps["visits"] += 1
+        return visit(self, *arguments, **options)
+
+    monkeypatch.setattr(Visitor, "visit", counted)
+    owner = translate(jobset(*({} for _ in range(5000))))
+    assert owner.claim.problem.code == "InvalidOwner"
+    assert "takes more than 10000 steps" in owner.claim.problem.text()
+    assert steps["visits"] <= MAX_STEPS
+    steps.clear()
+    # As many roles as there may be are far from that.
+    names = [f"r{at}" for at in range(MAX_ROLES)]
+    after = ([{"name": name} for name in names[at + 1 :]] for at in range(MAX_ROLES))
+    most = jobset(*(replicated(n, 2, 2, dependsOn=a) for n, a in zip(names, after, strict=True)))
+    owner = translate(most)
+    assert len(owner.claim.roles.least_of) == MAX_ROLES
+    assert steps["visits"] <= 2 * MAX_STEPS
+
+
+def test_roles_in_order_are_put_in_stages_in_one_pass() -> None:
+    class Counted(dict[str, OwnerRole]):
+        reads = 0
+
+        def __getitem__(self, name: str) -> OwnerRole:
+            self.reads += 1
+            return super().__getitem__(name)
+
+    names = [f"r{at}" for at in range(MAX_ROLES)]
+    roles = OwnerRoles(
+        tuple(OwnerRole(name, 1, 1, 0, tuple(names[at + 1 :])) for at, name in enumerate(names))
+    )
+    roles.__dict__["by_name"] = by_name = Counted(roles.by_name)
+    assert len(set(roles.stage_of.values())) == MAX_ROLES
+    assert by_name.reads <= 2 * MAX_ROLES
 
 
 def test_an_owner_of_nonsense_is_an_owner() -> None:

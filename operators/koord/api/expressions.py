@@ -13,10 +13,13 @@ from typing import Any, Final, TypeVar, cast
 import jmespath
 from jmespath.exceptions import JMESPathError
 from jmespath.functions import Functions, signature
+from jmespath.visitor import TreeInterpreter
 
 F = TypeVar("F", bound=Callable[..., Any])
 MAX_LENGTH: Final = 4096
 """Characters of an expression."""
+MAX_STEPS: Final = 10_000
+"""Parts of an expression that are evaluated, each as often as a list has entries."""
 MAX_QUOTED: Final = 120
 """Characters of an error of the library."""
 MAX_FACTORS: Final = 64
@@ -97,6 +100,20 @@ def _count_interval(part: str) -> int:
 _OPTIONS: Final = jmespath.Options(custom_functions=_Functions())
 
 
+class _Evaluation(TreeInterpreter):  # type: ignore[misc]
+    """Evaluates one expression once: lists in objects of tenants may be of any length."""
+
+    def __init__(self) -> None:
+        super().__init__(_OPTIONS)
+        self._left = MAX_STEPS
+
+    def visit(self, node: Any, *values: Any, **options: Any) -> Any:
+        self._left -= 1
+        if self._left < 0:
+            raise ExpressionError(f"takes more than {MAX_STEPS} steps: a list or map is too long")
+        return super().visit(node, *values, **options)
+
+
 class Expression:
     """One expression, read once."""
 
@@ -107,14 +124,14 @@ class Expression:
             raise ExpressionError(f"is longer than {MAX_LENGTH} characters")
         self.text = text
         try:
-            self._read = jmespath.compile(text)
+            self._read = jmespath.compile(text).parsed
         except (JMESPathError, RecursionError) as error:
             raise ExpressionError(f"is no JMESPath expression: {_first_line(error)}") from error
 
     def evaluate(self, document: Any) -> Any:
         """Return what the expression says of a document. Raises ``ExpressionError``."""
         try:
-            return self._read.search(document, options=_OPTIONS)
+            return _Evaluation().visit(self._read, document)
         except ExpressionError:
             raise
         except Exception as error:  # the library raises what its functions meet

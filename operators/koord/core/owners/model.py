@@ -97,19 +97,21 @@ class OwnerRoles:
         """Name the stage of each role after the first role that starts with it."""
         if self.are_separate:
             return {role.name: role.name for role in self.roles}
-        levels = dict.fromkeys(self.by_name, 0)
-        # As many rounds as a chain of all roles has links; those in a circle get some stage.
-        for _ in self.roles:
-            before = dict(levels)
-            for role in self.roles:
-                above = [levels[name] for name in role.after if name in levels]
-                levels[role.name] = min(1 + max(above, default=-1), len(levels))
-            if levels == before:
-                break
+        levels = dict[str, int]()
+        for role in self.roles:
+            self._find_level(role.name, levels)
         names = dict[int, str]()
         for role in self.roles:
             names.setdefault(levels[role.name], role.name)
         return {name: names[level] for name, level in levels.items()}
+
+    def _find_level(self, name: str, levels: dict[str, int]) -> int:
+        """Return how many roles have to start before a role, one after the other."""
+        if name not in levels:
+            levels[name] = 0  # as such it counts for those in a circle with it
+            after = (other for other in self.by_name[name].after if other in self.by_name)
+            levels[name] = max((1 + self._find_level(other, levels) for other in after), default=0)
+        return levels[name]
 
 
 @dataclass(frozen=True, slots=True)

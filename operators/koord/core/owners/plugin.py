@@ -10,7 +10,7 @@ launcher that somebody else places counts once it has its node.
 """
 
 from collections import Counter
-from collections.abc import Hashable, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass, field, fields
 from operator import attrgetter
 from typing import Final
@@ -21,6 +21,7 @@ from koord.core.engine.plugin import Plugin
 from koord.core.model.gangs import GangKey, GangMembership, GangSource, GangSpec
 from koord.core.model.pods import Handling, OwnerReference, Pod, fast_init
 from koord.core.model.reasons import NoSettings
+from koord.core.owners.backlog import Backlog, Recheck
 from koord.core.owners.chain import OwnerChain, as_owner, walk
 from koord.core.owners.derive import (
     GangId,
@@ -100,6 +101,7 @@ class OwnerGangs(Plugin):
         """The pod that is being forgotten."""
         self._unknown_of: dict[str, str] = {}
         """Uid of a waiting pod of ours -> its owner, of a kind without a rule."""
+        self._backlog = Backlog(self._do)
 
     def count_unknown(self) -> Counter[str]:
         """Count waiting pods of ours by the kind of their owner, where no rule is about it."""
@@ -114,9 +116,8 @@ class OwnerGangs(Plugin):
         self.owners[owner.uid] = owner
         if before is None or _layout_of(before) != _layout_of(owner):
             self._look_again(owner.namespace, owner.uid)
-        for key in sorted(self._by_owner.get(owner.uid, ())):
-            self._derived[key].owner = owner
-            self._declare(self._derived[key])
+        if owner.uid in self._by_owner:
+            self._backlog.put(owner.namespace, Recheck.GANGS_OF, (owner.uid,))
 
     def remove(self, owner: OwnerObject) -> None:
         if self.owners.pop(owner.uid, None) is not None:
@@ -132,14 +133,64 @@ class OwnerGangs(Plugin):
                 self._declare(derived)
 
     def _look_again(self, namespace: str, owner: str) -> None:
-        """Find the gangs of the pods below an owner again; apply those that have changed."""
-        for uid in sorted(self._below.get((namespace, owner), ())):
-            pod, seen = self._observed.get(uid), self.view.pods.get(uid)
-            if pod is None or seen is None:
-                continue
-            place, _ = self._find(pod)
-            if place is None or place.key != self._gang_of.get(uid) or not _is_at(seen, place):
-                self.view.upsert_pod(pod)
+        """Find the gangs of the pods below an owner again."""
+        if (namespace, owner) in self._below:
+            self._backlog.put(namespace, Recheck.PODS_BELOW, (owner,))
+
+    def _do(self, namespace: str, look: Recheck, target: str) -> None:
+        match look:
+            case Recheck.PODS_BELOW:
+                below = self._below.get((namespace, target), ())
+                self._backlog.put(namespace, Recheck.POD, sorted(below))
+            case Recheck.GANGS_OF:
+                gangs = self._by_owner.get(target, ())
+                self._backlog.put(namespace, Recheck.GANG, sorted(gangs))
+            case Recheck.OTHERS_IN:
+                derived = self._derived.get(target)
+                pods = {} if derived is None else derived.pods
+                uids = sorted(uid for uid, pod in pods.items() if not _is_ours(pod))
+                self._backlog.put(namespace, Recheck.POD, uids)
+            case Recheck.POD:
+                self._apply_pod(target)
+            case Recheck.GANG:
+                self._apply_gang(target)
+
+    def _apply_pod(self, uid: str) -> None:
+        """Apply a pod again if its place is another one by now."""
+        pod, seen = self._observed.get(uid), self.view.pods.get(uid)
+        if pod is None or seen is None:
+            return
+        place, _ = self._find(pod)
+        derived = None if place is None else self._derived.get(place.key)
+        is_same = place is not None and place.key == self._gang_of.get(uid)
+        is_member = derived is not None and derived.ours > 0
+        if (
+            place is None
+            or not is_same
+            or is_member != (seen.gang is not None)
+            or not _is_at(seen, place)
+        ):
+            self.view.upsert_pod(pod)
+
+    def _apply_gang(self, key: GangKey) -> None:
+        derived = self._derived.get(key)
+        if derived is None or derived.owner is None:
+            return
+        derived.owner = self.owners.get(derived.owner.uid, derived.owner)
+        self._declare(derived)
+
+    @override
+    def absorb(self) -> None:
+        self._backlog.limit()
+
+    @override
+    def advance(self, now: float) -> Collection[str]:
+        self._backlog.begin_turn(now)
+        return ()
+
+    @override
+    def next_due(self) -> float | None:
+        return self._backlog.next_due()
 
     # Pods
 
@@ -247,7 +298,7 @@ class OwnerGangs(Plugin):
         derived.ours += _is_ours(pod) - (before is not None and _is_ours(before))
         self._gang_of[pod.uid] = place.key
         if had_ours != (derived.ours > 0):
-            self._settle(derived, pod.uid)
+            self._settle(derived)
         return _put(pod, place, derived.membership) if derived.ours else pod
 
     def _open(self, place: PlaceInGang, chain: OwnerChain) -> DerivedGang:
@@ -270,7 +321,7 @@ class OwnerGangs(Plugin):
         if not derived.pods:
             self._close(derived)
         elif not derived.ours and _is_ours(pod):
-            self._settle(derived, uid)
+            self._settle(derived)
 
     def _close(self, derived: DerivedGang) -> None:
         del self._derived[derived.key]
@@ -281,13 +332,11 @@ class OwnerGangs(Plugin):
                 del self._by_owner[derived.owner.uid]
         self.view.gangs.withdraw(derived.key)
 
-    def _settle(self, derived: DerivedGang, uid: str) -> None:
+    def _settle(self, derived: DerivedGang) -> None:
         """Make pods members of a gang that has its first pod of ours, or none any more."""
         if derived.ours:
             self._declare(derived)
-        for other, pod in sorted(derived.pods.items()):
-            if other != uid and not _is_ours(pod):
-                self.view.upsert_pod(pod)
+        self._backlog.put(derived.key.partition("/")[0], Recheck.OTHERS_IN, (derived.key,))
         if not derived.ours:
             self.view.gangs.withdraw(derived.key)
 
