@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
-from tests.builders import make_node, make_pod
+from tests.builders import make_node, make_pod, make_pod_group
 from tests.cluster import FakeCluster, make_cluster
 
 from koord.answers.reason_context import ContextFinder
-from koord.controllers.scale_up import ScaleUpSignals
+from koord.controllers.scale_up import LOOK_SECONDS, ScaleUpSignals
 from koord.controllers.scale_up_marks import AGAIN_SECONDS, MOST_WRITES, MarkChannel
 from koord.core.autoscaler.nodes import YOUNG_SECONDS
 from koord.core.autoscaler.options import AutoscalerOptions, Signal
@@ -156,6 +156,36 @@ async def test_a_thousand_gangs_are_no_more_marks_than_allowed_and_few_writes_at
     await play.signals.look()
     assert len(play.marked) == 100
     assert len({pod.gang.key for pod in play.marked.values() if pod.gang}) == 50
+
+
+async def test_pods_that_cannot_be_marked_are_in_the_way_of_their_namespace_alone() -> None:
+    cluster = make_cluster(nodes=1)
+    gangs = [f"a/g{at}" for at in range(MOST_WRITES)] + ["b/g"]
+    for gang in gangs:
+        cluster.pod_groups(make_pod_group(gang, 2))
+        cluster.pods(*(make_pod(f"{gang}-{at}").gang(gang).gpu(8) for at in range(2)))
+
+    class Failing(Play):
+        async def put(self, pod: Pod, message: str) -> bool:
+            return pod.namespace != "a" and await super().put(pod, message)
+
+    play = Failing(cluster, AutoscalerOptions(Signal.MARK, 0.0))
+    for unit in cluster.take(most=10_000):
+        cluster.decide([unit])
+    await play.signals.look()
+    assert {pod.namespace for pod in play.marked.values()} == {"b"}
+
+
+async def test_slow_writes_delay_no_look() -> None:
+    class Slow(Play):
+        async def put(self, pod: Pod, message: str) -> bool:
+            self.now += 60
+            return await super().put(pod, message)
+
+    play = Slow(make_cluster(nodes=1).gang("train", 3))
+    await play.after()
+    assert await play.after(DELAY) == MEMBERS
+    assert play.signals.pause == LOOK_SECONDS
 
 
 def starting(name: str, at: float) -> Node:

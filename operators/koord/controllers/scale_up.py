@@ -54,6 +54,8 @@ class ScaleUpSignals:
     """Has it reported again why these gangs and pods wait."""
     is_synced: Callable[[], bool]
     clock: Callable[[], float]
+    pause: float = LOOK_SECONDS
+    """Until the next look, in seconds."""
     _since: dict[UnitKey, float] = field(default_factory=dict)
     """Unit -> since when it has lacked nodes."""
     _awaited: set[str] = field(default_factory=set)
@@ -61,14 +63,11 @@ class ScaleUpSignals:
     _isolated: Isolation = field(default_factory=lambda: Isolation("scale-up"))
 
     async def run(self) -> NoReturn:
-        pause = LOOK_SECONDS
         while True:
-            await asyncio.sleep(pause)
-            began = self.clock()
+            await asyncio.sleep(self.pause)
             if self.is_synced() and (self._is_busy or (self._is_on and self.queue.blocked)):
-                with self._isolated.of("look", began):
+                with self._isolated.of("look", self.clock()):
                     await self.look()
-            pause = max(LOOK_SECONDS, PAUSES_PER_LOOK * (self.clock() - began))
 
     @property
     def _is_on(self) -> bool:
@@ -82,6 +81,8 @@ class ScaleUpSignals:
         """Tell of what is due now, by the channel that is in use; take back what others told."""
         now = self.clock()
         demands = self._find_due(now) if self._is_on else []
+        # Only what holds up the process: a slow API server delays nothing but the writes.
+        self.pause = max(LOOK_SECONDS, PAUSES_PER_LOOK * (self.clock() - now))
         for signal, channel in self.channels.items():
             await channel.tell(demands if signal is self.options.signal else (), now)
 

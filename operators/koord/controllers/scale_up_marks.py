@@ -68,6 +68,8 @@ class MarkChannel:
             for uid, (pod, text) in texts.items()
             if uid not in self.marked and uid not in self._taken_off
         ]
+        # Pods that cannot be written are in the way of their namespace alone.
+        put = list(in_turn(put, lambda write: write[0].namespace))
         slots = asyncio.Semaphore(MOST_IN_FLIGHT)
 
         async def take_off(pod: Pod) -> None:
