@@ -11,7 +11,7 @@ from tests.builders import make_node, make_pod, make_pod_group
 from tests.cluster import FakeCluster, make_cluster
 
 from koord.answers.reason_context import ContextFinder
-from koord.controllers.scale_up import LOOK_SECONDS, ScaleUpSignals
+from koord.controllers.scale_up import LOOK_SECONDS, VAIN_SECONDS, ScaleUpSignals
 from koord.controllers.scale_up_marks import AGAIN_SECONDS, MOST_WRITES, MarkChannel
 from koord.core.autoscaler.nodes import YOUNG_SECONDS
 from koord.core.autoscaler.options import AutoscalerOptions, Signal
@@ -186,6 +186,26 @@ async def test_slow_writes_delay_no_look() -> None:
     await play.after()
     assert await play.after(DELAY) == MEMBERS
     assert play.signals.pause == LOOK_SECONDS
+
+
+async def test_a_gang_that_gets_no_nodes_keeps_the_marks_from_nobody_for_ever() -> None:
+    cluster = make_cluster(nodes=1)
+    for gang, count, created in (("a/hog", 9, 1), ("b/g", 3, 2)):
+        cluster.pod_groups(make_pod_group(gang, count))
+        pods = (make_pod(f"{gang}-{at}").gang(gang).gpu(8) for at in range(count))
+        cluster.pods(*(pod.created(created) for pod in pods))
+    play = Play(cluster, AutoscalerOptions(Signal.MARK, DELAY, max_pods=10))
+    await play.after()
+    hog, small = [f"hog-{at}" for at in range(9)], [f"g-{at}" for at in range(3)]
+    assert await play.after(DELAY) == hog
+    assert await play.after(VAIN_SECONDS - 1) == hog
+    await play.after(1)
+    await play.after(1)
+    assert await play.after(DELAY) == small
+    # They get no nodes, either: then it is the turn of the other one again.
+    await play.after(VAIN_SECONDS)
+    await play.after(1)
+    assert await play.after(DELAY) == hog
 
 
 def starting(name: str, at: float) -> Node:

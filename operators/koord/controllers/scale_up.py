@@ -25,6 +25,8 @@ from koord.isolation import Isolation
 LOOK_SECONDS: Final = 1.0
 PAUSES_PER_LOOK: Final = 20
 """With thousands of units that wait a look takes long: then there are fewer of them."""
+VAIN_SECONDS: Final = 600.0
+"""Who was told of for so long and got no nodes comes after other namespaces, for as long."""
 
 
 class Channel(Protocol):
@@ -58,6 +60,10 @@ class ScaleUpSignals:
     """Until the next look, in seconds."""
     _since: dict[UnitKey, float] = field(default_factory=dict)
     """Unit -> since when it has lacked nodes."""
+    _told: dict[UnitKey, float] = field(default_factory=dict)
+    """Unit -> since when autoscalers have been told of it."""
+    _late: dict[str, float] = field(default_factory=dict)
+    """Namespace -> until when it comes after others."""
     _awaited: set[str] = field(default_factory=set)
     """The nodes that were starting at the last look."""
     _isolated: Isolation = field(default_factory=lambda: Isolation("scale-up"))
@@ -91,18 +97,30 @@ class ScaleUpSignals:
         demands = self.find_demands()
         channel = self.channels[self.options.signal]
         self._since = {demand.unit: self._since.get(demand.unit, now) for demand in demands}
-        return [
+        due = [
             demand
             for demand in demands
             if self._since[demand.unit] + self.options.delay <= now or channel.knows(demand)
         ]
+        self._note_marked(due, now)
+        return due
+
+    def _note_marked(self, due: Iterable[NodeDemand], now: float) -> None:
+        """Have those yield to others that no autoscaler brings nodes for."""
+        open_demands = [demand for demand in due if not demand.is_served]
+        self._told = {demand.unit: self._told.get(demand.unit, now) for demand in open_demands}
+        self._late = {name: until for name, until in self._late.items() if until > now}
+        for demand in open_demands:
+            if self._told[demand.unit] + VAIN_SECONDS <= now:
+                self._late[demand.pods[0].namespace] = now + VAIN_SECONDS
 
     def find_demands(self) -> list[NodeDemand]:
-        """Return who needs new nodes now, in the order of turns."""
+        """Return who needs new nodes now, in the order of turns; who was told in vain, last."""
         if not self.queue.blocked:
             return []
         blocked = self.queue.blocked
         units = [unit for unit in self.queue.pending() if unit.key in blocked]
+        units.sort(key=lambda unit: unit.pods[0].namespace in self._late)
         self.state.refresh()
         with closing(self.state.open_cycle(self.queue.by_time)) as cycle:
             starting = self._find_starting()
