@@ -35,7 +35,7 @@ function press(key: string, views: ViewKey[]): boolean {
   }
   switch (key) {
     case "g": wentAt = Date.now(); return true;
-    case "/": return focus("#search");
+    case "/": return focus("#search") || search();
     case "?": isHelpOpen.value = !isHelpOpen.value; return true;
     case "Escape":
       if (isHelpOpen.value) isHelpOpen.value = false;
@@ -48,6 +48,13 @@ function press(key: string, views: ViewKey[]): boolean {
     case "c": return press_button("#command button");
     default: return false;
   }
+}
+
+/** Search in the queue, from a view that has nothing to search in. */
+function search(): boolean {
+  go(to("queue"));
+  window.setTimeout(() => focus("#search"), 100); // behind the title, which a new view puts the focus on
+  return true;
 }
 
 function focus(selector: string): boolean {

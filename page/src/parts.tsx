@@ -102,6 +102,11 @@ export function Count(props: { of: number }) {
   return <>{props.of.toLocaleString("en")}</>;
 }
 
+/** A number of things: "1 pod", "2 pods". */
+export function Things(props: { of: number; what: string }) {
+  return <><Count of={props.of} /> {props.of === 1 ? props.what : `${props.what}s`}</>;
+}
+
 export interface Share {
   name: string;
   amount: number;

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import msgspec
+import pytest
 from tests.builders import make_node, make_pod, make_pod_group, make_quota
 from tests.cli.test_devices import printed
 from tests.cluster import FakeCluster, make_cluster
@@ -87,6 +88,20 @@ def test_a_document_names_object_reason_and_way_out() -> None:
     assert document["subject"] == {"kind": "Node", "name": "n", "namespace": "", "device": ""}
     assert (document["severity"], document["since"]) == ("Warning", None)
     assert document["doThis"].startswith("kubectl uncordon n")
+
+
+@pytest.mark.parametrize(("failed", "since"), [(False, 86_400_000), (True, 0)])
+def test_since_when_a_node_is_cordoned_is_known(*, failed: bool, since: int) -> None:
+    """Of one that has failed, too, that time would be the wrong one."""
+    added = "1970-01-02T00:00:00Z"
+    cordoned = {"key": "node.kubernetes.io/unschedulable", "timeAdded": added}
+    taints = [cordoned, *([{"key": "node.kubernetes.io/not-ready"}] if failed else [])]
+    written = {"metadata": {"name": "n"}, "spec": {"unschedulable": True, "taints": taints}}
+    node = translate_node(msgspec.json.decode(msgspec.json.encode(written), type=WireNode))
+    entries = make_timeline(Reading(make_cluster(0).nodes(node).state), NO_TARGET, ())
+    assert [(each.happening.what, each.at) for each in entries] == (
+        [] if failed else [("Cordoned", since)]
+    )
 
 
 def test_since_when_a_node_has_failed_is_known() -> None:

@@ -379,6 +379,20 @@ def test_of_hundreds_of_quotas_those_at_the_end_are_as_live_as_the_first(browser
         row.get_by_role("cell", name="17", exact=True).wait_for()
 
 
+def test_a_job_that_waits_no_longer_is_found_from_any_view(browser: Any) -> None:
+    with (
+        open_stage(make_scene(time.time()), on_demand=ON_DEMAND) as stage,
+        look(browser, stage) as looked,
+    ):
+        looked.page.keyboard.press("/")
+        looked.page.wait_for_url("**/page/queue")
+        looked.page.locator("#search:focus").wait_for()
+        looked.page.keyboard.type("train")
+        looked.page.keyboard.press("Enter")
+        looked.page.get_by_role("link", name="what is told of train").click()
+        looked.page.get_by_role("link", name="default/train").first.wait_for()
+
+
 def test_times_say_of_which_zone_they_are(browser: Any) -> None:
     """Who compares with the log of the operators, in UTC, has to know; the diagram has ends."""
     scene = make_scene(time.time())

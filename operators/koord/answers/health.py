@@ -102,7 +102,7 @@ def _find_nodes(state: ClusterState, _now: float) -> Iterator[HealthFinding]:
             out = 0 if of_node is None else of_node.total if of_node.is_down else of_node.stranded
             subject = SickSubject("Node", name)
             yield HealthFinding(
-                subject, reason, severity, message, do_this, node.failed_since, gpus_out=out
+                subject, reason, severity, message, do_this, node.out_since, gpus_out=out
             )
 
 

@@ -1,7 +1,7 @@
 // What is not well, and what to do.
 import type { Finding, Page } from "../answers";
 import { BASE, loadMore, useFollowed, type Question } from "../live";
-import { Count, Filter, Gaps, Link, Missing, Same, Since } from "../parts";
+import { Count, Filter, Gaps, Link, Missing, Same, Since, Things } from "../parts";
 import { place, setParams, to, toUnit } from "../route";
 
 export function keyOf(row: Finding): string {
@@ -28,7 +28,7 @@ export function HealthView() {
             <div class="line">
               <span class={`badge ${row.severity === "Error" ? "class-misconfigured" : "class-held"}`}>{row.severity}</span>
               <Subject row={row} /> <strong>{row.reason}</strong>
-              {row.gpusOut > 0 && <span><Count of={row.gpusOut} /> GPUs out</span>}
+              {row.gpusOut > 0 && <span><Things of={row.gpusOut} what="GPU" /> out</span>}
               {row.since && <span class="push">since <Since at={row.since} /></span>}
             </div>
             <p>{row.message}</p>

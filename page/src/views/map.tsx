@@ -3,7 +3,7 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { Fragmentation, GpuMap, MapNode } from "../answers";
 import { BASE, useFollowed } from "../live";
 import { findCell, findSpot, group, IN_USE, layOut, NAME_HEIGHT, placeOf, tellCell, tellCells, type Layout, type Spot } from "../map_layout";
-import { Count, Filter, Gaps, isUnread, Link, Missing, Same, Table, type Column } from "../parts";
+import { Count, Filter, Gaps, isUnread, Link, Missing, Same, Table, Things, type Column } from "../parts";
 import { go, place, setParams, to, toList } from "../route";
 import { colours, resolve } from "../theme";
 
@@ -62,7 +62,7 @@ function FragmentationLine() {
           {model.sizes.map((size, at) => (
             <span key={size.size}>
               {at > 0 && ", "}
-              <Link href={toList("whatif", { shape: String(size.size) })}><Count of={size.placeable} /> pods of {size.size}</Link>
+              <Link href={toList("whatif", { shape: String(size.size) })}><Things of={size.placeable} what="pod" /> of {size.size}</Link>
               {size.lost > 0 && <span class="none"> ({size.ideal} if they were together)</span>}
             </span>
           ))}

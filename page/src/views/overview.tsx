@@ -3,7 +3,7 @@ import { useEffect } from "preact/hooks";
 import { numberOf } from "../amounts";
 import type { Finding, Overview, Page, Quota } from "../answers";
 import { BASE, useFollowed } from "../live";
-import { ClassBadge, CLASSES, Count, Gaps, isUnread, Link, Missing, Names, QuotaName, Same, ShareBar, Since, type Share } from "../parts";
+import { ClassBadge, CLASSES, Count, Gaps, isUnread, Link, Missing, Names, QuotaName, Same, ShareBar, Since, Things, type Share } from "../parts";
 import { go, isFirst, to, toList } from "../route";
 import { keyOf as keyOfFinding, Subject } from "./health";
 import { findOwed, findResources, QuotaBar, scaleOf, useAllQuotas } from "./quotas";
@@ -56,7 +56,7 @@ function SickCard(props: { count: number }) {
         {shown.map((row) => (
           <li key={keyOfFinding(row)} class="line">
             <Subject row={row} /> <span class={row.severity === "Error" ? "bad" : ""}>{row.reason}</span>
-            {row.gpusOut > 0 && <span class="push"><Count of={row.gpusOut} /> GPUs</span>}
+            {row.gpusOut > 0 && <span class="push"><Things of={row.gpusOut} what="GPU" /></span>}
           </li>
         ))}
       </ul>
@@ -113,7 +113,7 @@ export function OverviewView() {
       <section aria-labelledby="waiting">
         <h2 id="waiting">
           <Link href={to("queue")}>{units ? `${units.toLocaleString("en")} waiting` : "Nothing waits"}</Link>
-          {units > 0 && <small> {value.waitingPods.toLocaleString("en")} pods</small>}
+          {units > 0 && <small> <Things of={value.waitingPods} what="pod" /></small>}
         </h2>
         <ul class="chips">
           {waiting.map((name) => (

@@ -2,9 +2,9 @@
 import type { Page, QueueEntry } from "../answers";
 import { BASE, loadMore, pathOf, useFollowed, type Question } from "../live";
 import {
-  ClassBadge, CLASSES, Count, Filter, Gaps, Missing, Names, QuotaName, Same, Since, Table, Until, type Column,
+  ClassBadge, CLASSES, Count, Filter, Gaps, Link, Missing, Names, QuotaName, Same, Since, Table, Until, type Column,
 } from "../parts";
-import { place, setParams } from "../route";
+import { place, setParams, toList } from "../route";
 
 const COLUMNS: Column<QueueEntry>[] = [
   { name: "#", isNumber: true, cell: (row) => row.position || "–" },
@@ -55,6 +55,9 @@ export function QueueView() {
             onMore={() => void loadMore(question as unknown as Question)} />
         )
         : <Missing message={missing} />}
+      {value && total === 0 && params.search && (
+        <p>It may run, or have ended: <Link href={toList("time", { q: params.search })}>what is told of {params.search}</Link>.</p>
+      )}
       <Same command="koord queue" url={`${BASE}/${pathOf(question as unknown as Question)}`} />
     </>
   );

@@ -3,7 +3,7 @@ import { useEffect, useState } from "preact/hooks";
 import type { Envelope, Overview, Room, UnitOutcome, UnitRef, WhatIf } from "../answers";
 import { FORMS, makeBody, MOST_MANIFEST, pack, readEdits, tellEdit, writeEdits, type Edit } from "../edits";
 import { asOf, BASE, post, Refusal, useFollowed } from "../live";
-import { ClassBadge, Count, Filter, Gaps, Link, Missing, QuotaName, Same } from "../parts";
+import { ClassBadge, Count, Filter, Gaps, Link, Missing, QuotaName, Same, Things } from "../parts";
 import { place, setParams, to, toUnit } from "../route";
 
 interface Asked<T> {
@@ -84,7 +84,7 @@ function RoomSection() {
             </table>
           )}
           <ul class="plain">
-            {value.largestGang.map((each) => <li key={each.layer}>Largest gang in one {each.layer}: <Count of={each.pods} /> pods</li>)}
+            {value.largestGang.map((each) => <li key={each.layer}>Largest gang in one {each.layer}: <Things of={each.pods} what="pod" /></li>)}
             {value.afterNodes.map((each) => <li key={each.like}>It would fit with {each.count} more {each.count === 1 ? "node" : "nodes"} like <Link href={to("node", each.like)}>{each.like}</Link></li>)}
           </ul>
         </div>

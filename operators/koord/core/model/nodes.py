@@ -35,8 +35,9 @@ class Node:
     """What annotations of the node say to plugins, by their names."""
     created: float = field(default=0.0, compare=False)
     """In seconds since the epoch; 0: unknown."""
-    failed_since: float = field(default=0.0, compare=False)
-    """In seconds since the epoch; 0: it has not failed, or nobody wrote when."""
+    out_since: float = field(default=0.0, compare=False)
+    """Since when it has failed, or else is cordoned, in seconds since the epoch; 0: neither, or
+    nobody wrote when."""
     resource_version: str = field(default="", compare=False)
 
     @property
@@ -46,6 +47,7 @@ class Node:
 
 
 FAILED: Final = frozenset({"node.kubernetes.io/unreachable", "node.kubernetes.io/not-ready"})
+CORDONED: Final = frozenset({"node.kubernetes.io/unschedulable"})
 
 
 @dataclass(frozen=True, slots=True)

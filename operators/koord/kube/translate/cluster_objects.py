@@ -13,7 +13,7 @@ from koord.api.networktopology import ClusterNetworkTopologySpec
 from koord.api.preemption import PreemptionPolicy
 from koord.api.shape import Shape
 from koord.caches import cached_by_text
-from koord.core.model.nodes import FAILED, Namespace, Node, Taint
+from koord.core.model.nodes import CORDONED, FAILED, Namespace, Node, Taint
 from koord.core.model.selectors import LabelSelector, Requirement, SelectorOperator, SelectorTerm
 from koord.core.plugins.late_volumes import (
     FILESYSTEM,
@@ -100,20 +100,18 @@ def translate_node(wire: WireNode) -> Node:
         amplification=read_amplification(annotations),
         extensions=read_own_limits(annotations),
         created=meta.creation_timestamp.timestamp() if meta.creation_timestamp else 0.0,
-        failed_since=_read_failed_since(bytes(spec.taints)),
+        out_since=_read_out_since(bytes(spec.taints)),
         resource_version=meta.resource_version,
     )
 
 
-def _read_failed_since(taints: bytes) -> float:
-    """Return when a node got a taint that says that it has failed; few nodes have any."""
+def _read_out_since(taints: bytes) -> float:
+    """Return when a node got a taint that says that it has failed, or else is cordoned."""
     if b"timeAdded" not in taints:
         return 0.0
-    added = [
-        read_time(taint.added or "")
-        for taint in _added_decoder.decode(taints) or ()
-        if taint.key in FAILED
-    ]
+    written = _added_decoder.decode(taints) or ()
+    keys = FAILED if any(taint.key in FAILED for taint in written) else CORDONED
+    added = [read_time(taint.added or "") for taint in written if taint.key in keys]
     return min(filter(None, added), default=0.0)
 
 
