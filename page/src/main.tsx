@@ -115,7 +115,7 @@ function Liveness() {
   };
   return (
     <div class={`liveness ${state}`}>
-      {seen?.leader && <span class="leader" title="Who leads the operators">{seen.leader}{seen.term ? ` (${seen.term})` : ""}</span>}
+      {seen?.leader && <span class="leader" title="Who leads the operators">leader {seen.leader}{seen.term ? ` (${seen.term})` : ""}</span>}
       {seen && <time dateTime={seen.at} title={seen.at}>read {tellSeconds(age)} ago</time>}
       <span role="status">{texts[state]}</span>
     </div>

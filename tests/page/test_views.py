@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.builders import make_pod, make_pod_group, make_quota
+from tests.builders import make_node, make_pod, make_pod_group, make_quota
 from tests.device.nodes import a100x8, report
 from tests.objects import upsert_devices
 from tests.page.stage import KEY, open_stage
@@ -360,10 +360,17 @@ def test_a_quota_says_what_it_is_owed_and_who_uses_more_than_a_share(browser: An
 
 
 def test_free_gpus_of_a_node_that_are_broken_are_said_so(browser: Any, stage: Stage) -> None:
-    broken = report("gpu-01", a100x8(sick=(0,)))
+    """Those that an agent publishes are fewer already."""
+    node = make_node("mixed").gpu(8).resource("koordinator.sh/gpu", 700)
+    stage.change(lambda: stage.cluster.nodes(node))
+    broken = report("mixed", a100x8(sick=(0,)))
     stage.change(lambda: upsert_devices(stage.cluster.state, broken))
     with look(browser, stage) as looked:
-        looked.open("node/gpu-01", "1 broken")
+        looked.open("node/mixed", "koordinator.sh/gpu")
+        looked.page.get_by_role("row").filter(has_text="nvidia.com/gpu").get_by_text(
+            "1 broken"
+        ).wait_for()
+        assert looked.page.get_by_text("1 broken").count() == 1
 
 
 def test_of_hundreds_of_quotas_those_at_the_end_are_as_live_as_the_first(browser: Any) -> None:

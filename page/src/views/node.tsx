@@ -6,6 +6,9 @@ import { Count, Gaps, Link, Missing, QuotaName, Same } from "../parts";
 import { to, toList, toUnit } from "../route";
 import { tellAmounts } from "./quotas";
 
+/** Names that device plugins give: broken GPUs are in their numbers, and in those of Koordinator are not. */
+const WHOLE_GPUS = /^(?!koordinator\.sh\/).*\/gpu$/;
+
 export function NodeView(props: { parts: string[] }) {
   const name = props.parts[0] ?? "";
   const path = `nodes/${encodeURIComponent(name)}`;
@@ -30,7 +33,7 @@ export function NodeView(props: { parts: string[] }) {
               <tr key={key}>
                 <th scope="row">{key}</th>
                 <td class="number">{value.used[key] ?? "0"}</td>
-                <td class="number">{value.free[key] ?? "0"}{key.endsWith("/gpu") && broken > 0 && <strong class="bad"> {broken} broken</strong>}</td>
+                <td class="number">{value.free[key] ?? "0"}{WHOLE_GPUS.test(key) && broken > 0 && <strong class="bad"> {broken} broken</strong>}</td>
                 <td class="number">{value.allocatable[key]}</td>
               </tr>
             ))}
