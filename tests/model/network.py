@@ -318,7 +318,9 @@ class ModelClient(Client):
         body: Any = None,
         media: Media = Media.JSON,
         params: Mapping[str, str] | None = None,
+        accept: str = "",
     ) -> bytes:
+        assert not accept, "the model knows the usual form only"
         said = None if body is None else decode(encode(body))
         request = Request(method, path, said, media, params or {})
         answer = await self._network.exchange(self._life, request)
@@ -336,7 +338,12 @@ class ModelClient(Client):
     @override
     @asynccontextmanager
     async def watch(
-        self, path: str, params: Mapping[str, str], *, silence: float
+        self,
+        path: str,
+        params: Mapping[str, str],
+        *,
+        silence: float,
+        is_metadata_only: bool = False,
     ) -> AsyncIterator[Callable[[], Awaitable[bytes]]]:
         kind = parse_path(path).kind
         stream = self._network.open_stream(self._life, kind, int(params["resourceVersion"]))

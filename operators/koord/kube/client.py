@@ -149,10 +149,8 @@ class Client:
 
     async def get_as(self, accept: str, path: str, of: type[T]) -> T:
         """Get something in another form than its own, such as its metadata alone."""
-        request = Request("GET", path, f"{accept}, {Media.JSON}")
-        return _decode(
-            path, await self._with_access(lambda access: self._send(access, request)), of
-        )
+        answer = await self.request("GET", path, accept=f"{accept}, {Media.JSON}")
+        return _decode(path, answer, of)
 
     async def list(
         self,
@@ -161,9 +159,8 @@ class Client:
         *,
         is_metadata_only: bool = False,
     ) -> bytes:
-        accept = f"{METADATA_LIST}, {Media.JSON}" if is_metadata_only else accept_of("GET")
-        request = Request("GET", _target(path, params), accept)
-        return await self._with_access(lambda access: self._send(access, request))
+        accept = f"{METADATA_LIST}, {Media.JSON}" if is_metadata_only else ""
+        return await self.request("GET", path, params=params, accept=accept)
 
     async def patch(
         self, path: str, body: Any, media: Media, params: Mapping[str, str] | None = None
@@ -186,7 +183,7 @@ class Client:
             options["gracePeriodSeconds"] = grace_seconds
         return await self.request("DELETE", path, body=options)
 
-    async def request(
+    async def request(  # noqa: PLR0913 - of one request
         self,
         method: str,
         path: str,
@@ -194,9 +191,13 @@ class Client:
         body: Any = None,
         media: Media = Media.JSON,
         params: Mapping[str, str] | None = None,
+        accept: str = "",
     ) -> bytes:
+        """Send a request; ``accept`` is for answers in another form than the usual one."""
         content = None if body is None else body if isinstance(body, bytes) else _encode(body)
-        request = Request(method, _target(path, params), accept_of(method), content, media)
+        request = Request(
+            method, _target(path, params), accept or accept_of(method), content, media
+        )
         if method == "GET":
             return await self._with_access(lambda access: self._send(access, request))
         try:
