@@ -3,6 +3,7 @@
 import { signal, type Signal } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
 import type { AsOf, Envelope, Page } from "./answers";
+import { readAnswer } from "./plain";
 
 export const BASE = "/apis/answers.operators.koordinator.sh/v1alpha1";
 /** Without a sign of the server for so long, what is shown is not live. */
@@ -35,7 +36,7 @@ export class Refusal extends Error {
 
 async function ask<T>(path: string, init?: RequestInit): Promise<T> {
   const response = await fetch(`${BASE}/${path}`, { ...init, credentials: "same-origin" });
-  const body: unknown = await response.json().catch(() => ({}));
+  const body: unknown = await response.text().then((text) => readAnswer<unknown>(text)).catch(() => ({}));
   if (!response.ok) {
     const { error, message } = body as { error?: string; message?: string };
     if (response.status === 401) standing.value = "locked";
@@ -235,11 +236,11 @@ function open(): void {
     if (opened.readyState === EventSource.CLOSED) void findOut();
   };
   for (const kind of ["hello", "rows", "value", "gap"] as const) {
-    opened.addEventListener(kind, (event) => take(kind, JSON.parse((event as MessageEvent<string>).data)));
+    opened.addEventListener(kind, (event) => take(kind, readAnswer((event as MessageEvent<string>).data)));
   }
   opened.addEventListener("sign", (event) => {
     hear();
-    sign(JSON.parse((event as MessageEvent<string>).data));
+    sign(readAnswer((event as MessageEvent<string>).data));
   });
   opened.addEventListener("bye", () => window.setTimeout(reopen, 1000));
 }

@@ -161,6 +161,7 @@ def test_names_are_texts(browser: Any, stage: Stage) -> None:
     with look(browser, stage) as looked:
         looked.open("queue", "default/note<b>book")
         assert looked.page.locator("main b, main img").count() == 0
+        looked.page.get_by_text("odd\\u202egnp\\u001b[31m").first.wait_for()
         for cell in looked.page.locator("main a, main td span").filter(has_text="odd").all():
             assert cell.evaluate("each => getComputedStyle(each).unicodeBidi") == "isolate"
 
