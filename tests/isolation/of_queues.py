@@ -1,4 +1,4 @@
-"""Loops of looks at what waits."""
+"""Loops of looks at what waits, and at what has changed."""
 
 import asyncio
 from contextlib import closing
@@ -17,6 +17,7 @@ from koord.controllers.scale_up_requests import LOOK_SECONDS, RequestChannel
 from koord.core.autoscaler.demand import DemandFinder, NodeDemand
 from koord.core.autoscaler.options import AutoscalerOptions, Signal
 from koord.core.autoscaler.requests import unit_of
+from koord.core.owners.backlog import Backlog, Recheck
 
 
 @play("queue-looks")
@@ -78,3 +79,16 @@ def requests(patch: Patch) -> list[str]:
         asyncio.run(requests.channel.tell(demands, now))
     made = {request.unit for request in requests.there}
     return [demand.pods[0].name for demand in demands if unit_of(demand) in made]
+
+
+@play("owner-looks")
+def looks_at_owners(_: Patch) -> list[str]:
+    seen = list[str]()
+
+    def look(_: str, __: Recheck, target: str) -> None:
+        if is_bad(target):
+            raise ZeroDivisionError
+        seen.append(target)
+
+    Backlog(look).put("team", Recheck.POD, NAMES)
+    return seen

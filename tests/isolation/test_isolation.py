@@ -75,6 +75,7 @@ def test_many_failing_objects_cost_bounded_memory() -> None:
 SHOWN_ELSEWHERE = {
     "quota-audit": "tests/core/test_quotaaudit.py",
     "preemption-search": "tests/controllers/test_preemption.py",
+    "owners": "looks for the kinds that are served: nothing of tenants is read there",
     "verdicts": "a call in the event loop, whose error ends nothing; it is only counted",
 }
 SOURCE = Path(koord.__file__).parent

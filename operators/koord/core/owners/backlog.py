@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable
 from enum import Enum, auto
 from typing import Final, TypeAlias
 
+from koord.isolation import Isolation
+
 LOOKS: Final = 128
 """At a time, of which there is one per pause."""
 PAUSE_SECONDS: Final = 0.05
@@ -33,6 +35,7 @@ class Backlog:
 
     def __init__(self, do: Callable[[str, Recheck, str], None]) -> None:
         self._do = do
+        self._isolated = Isolation("owner-looks")
         self._waiting: OrderedDict[str, OrderedDict[Item, None]] = OrderedDict()
         self._left = float("inf")
         self._is_limited = False
@@ -72,7 +75,9 @@ class Backlog:
         try:
             while self._waiting and self._left > 0:
                 self._left -= 1
-                self._do(*self._take())
+                namespace, look, target = self._take()
+                with self._isolated.of(target):
+                    self._do(namespace, look, target)
         finally:
             self._is_busy = False
 
