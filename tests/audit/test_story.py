@@ -176,6 +176,9 @@ def gap(begin, end):
         ([], False),
         ([term("05:00:00.000")], False),
         ([term("06:00:00.000")], True),
+        # The API server says of objects in which second they were created.
+        ([term("05:17:00.900")], False),
+        ([term("05:17:01.000")], True),
         ([gap(4, 5)], True),
         ([term("05:00:00.000"), gap(0, 1)], False),
     ],

@@ -162,6 +162,7 @@ def find_marks(records: Iterable[Mapping[str, Any]]) -> list[tuple[int, Phase]]:
     return marks
 
 
+_SECOND: Final = 1000
 _BEGINS: Final[Mapping[str, Phase]] = {
     "Seen": Phase.INCOMPLETE,
     "Complete": Phase.DECIDING,
@@ -235,8 +236,10 @@ def _is_covered(
 
     A leader that took over later knows when a unit was complete, and not for what it waited then.
     """
+    # In which second something was created is all that its object says.
+    latest = (created or 0) + _SECOND
     for record in records:
-        if record.get("kind") == "Term" and (created or 0) < (to_ms(record.get("at")) or 0):
+        if record.get("kind") == "Term" and latest <= (to_ms(record.get("at")) or 0):
             return False
         if record.get("kind") == "Gap" and number_of(record, "to") > number_of(own[0], "seq"):
             return False
