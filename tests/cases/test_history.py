@@ -23,6 +23,8 @@ def test_what_happened_to_a_gang_is_told_after_it_is_gone(cluster: Cluster) -> N
         cluster.expect_bound("first-0")
         cluster.gang("waits", 2, gpus=4)
         cluster.expect_group("waits", "InsufficientNodes")
+        # A leader that has just begun says a moment later where its records are.
+        cluster.expect(lambda: bool(whats(ask(cluster, "history", "pg/waits", *where))), "records")
         story = ask(cluster, "history", "pg/waits", *where)
         assert whats(story)[-1] == "InsufficientNodes"
         assert story["phases"][-1]["phase"] == "Room"
