@@ -44,6 +44,12 @@ def ids(cluster: Cluster) -> dict[str, str]:
     return {name: one for name, one in every.items() if one}
 
 
+def allocatable(cluster: Cluster, node: str) -> str:
+    """Return how much of GPUs a node says that it has, 100 for each."""
+    status: dict[str, Any] = cluster.box.client.get(f"/api/v1/nodes/{node}")["status"]
+    return str(status["allocatable"]["koordinator.sh/gpu-core"])
+
+
 def records(cluster: Cluster, node: str) -> tuple[str, str, str]:
     device: dict[str, Any] = cluster.box.client.get(f"{DEVICES}/{node}")
     return cluster.condition(device, "RecordsMatch")
@@ -80,6 +86,8 @@ def test_the_others_keep_their_gpus_when_one_is_taken_out(cluster: Cluster, node
     cluster.operators.start()
     text = expect_records(cluster, node, "DeviceMissing")
     assert f"{cluster.namespace}/p1 has gpu 1 (GPU-{node}-1), which is gone" in text
+    # Until the node says so, pods may get the GPUs that are left, which nobody has.
+    cluster.expect(lambda: allocatable(cluster, node) == "700", "seven GPUs of the node")
     others = [f"q{at}" for at in range(5)]
     for name in others:
         cluster.pod(name, resources=WHOLE)
