@@ -130,6 +130,9 @@ def make_spec(owner: OwnerObject, key: GangKey, gang: GangId) -> GangSpec | NoSe
         return TooLarge("gang", owner.title, "pods that start together", least, MAX_MEMBERS)
     settings = claim.settings
     tree = settings.sub_groups or _make_tree(roles, least)
+    topology = settings.topology
+    if topology is None and tree is not None:
+        topology = TopologyConstraint(())  # as of a PodGroup with sub-groups
     slots = size if claim.slots is None else claim.slots
     return replace(
         settings,
@@ -142,14 +145,7 @@ def make_spec(owner: OwnerObject, key: GangKey, gang: GangId) -> GangSpec | NoSe
         match_policy=_find_policy(claim),
         on_member_failure=_find_on_failure(claim),
         sub_groups=tree,
-        topology=settings.topology
-        or (
-            None
-            if tree is None
-            else TopologyConstraint(
-                (),
-            )
-        ),
+        topology=topology,
     )
 
 

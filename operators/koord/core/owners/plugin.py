@@ -230,10 +230,6 @@ class OwnerGangs(Plugin):
         """Return the owners above a pod."""
         return walk(pod, self.rules, self._look_up)
 
-    def find_gangs(self, owner: str) -> tuple[GangKey, ...]:
-        """Return the gangs that were derived from an owner (uid), sorted."""
-        return tuple(sorted(self._by_owner.get(owner, ())))
-
     def owner_of(self, gang: GangKey) -> OwnerObject | None:
         """Return the owner that a gang was derived from; None for another gang."""
         derived = self._derived.get(gang)
