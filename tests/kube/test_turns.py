@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 from koord.kube import events
 from koord.kube.events import EventRecorder, EventType
 from koord.kube.objects import ObjectRef
-from koord.kube.status import AT_ONCE, MAX_BEGUN, MERGED, StatusPatch, StatusWriter
+from koord.kube.status import (
+    AT_ONCE,
+    MAX_BEGUN,
+    MERGED,
+    MOST_OF_NAMESPACE,
+    StatusPatch,
+    StatusWriter,
+)
 from koord.kube.turns import TurnQueue, in_turn
 
 FLOOD = 1_500
@@ -52,13 +59,19 @@ class ApiServer:
 
     def __init__(self) -> None:
         self.served: list[str] = []
+        self.present: Counter[str] = Counter()
+        self.most_at_once: Counter[str] = Counter()
 
     async def post(self, path: str, _body: Any) -> None:
         self.served.append(path.split("/")[5])
 
     async def patch(self, path: str, *_: Any) -> bytes:
-        self.served.append(path.split("/")[4])
+        namespace = path.split("/")[4]
+        self.served.append(namespace)
+        self.present[namespace] += 1
+        self.most_at_once |= self.present
         await asyncio.sleep(0)
+        self.present[namespace] -= 1
         return b""
 
 
@@ -104,3 +117,17 @@ async def test_a_status_waits_for_few_others() -> None:
         writer.submit(make_ref("flood", f"f{at}"), StatusPatch(fields={"at": at}))
     writer.submit(make_ref("other", "one"), StatusPatch(fields={"at": 1}))
     assert await play(writer, server) <= 2 * MAX_BEGUN * AT_ONCE.most
+
+
+async def test_a_namespace_has_few_statuses_in_flight() -> None:
+    """Its owner decides how much work each is for the API server, by the size of its pods."""
+    server = ApiServer()
+    writer = StatusWriter(cast("Any", SimpleNamespace(patch=server.patch)), MERGED, lambda _: {})
+    for name in ("flood", "other"):
+        for at in range(2 * MAX_BEGUN * AT_ONCE.most):
+            writer.submit(make_ref(name, f"{at}"), StatusPatch(fields={"at": at}))
+    task = asyncio.create_task(writer.run())
+    while writer.stats.written < 4 * MAX_BEGUN * AT_ONCE.most:  # noqa: ASYNC110 - counted by the task
+        await asyncio.sleep(0.01)
+    task.cancel()
+    assert server.most_at_once == {"flood": MOST_OF_NAMESPACE, "other": MOST_OF_NAMESPACE}

@@ -11,12 +11,13 @@ again with the next patch; an empty observed status may be older than our last w
 Field managers of earlier releases lose their fields as soon as an answer of the server shows them:
 all that is said is written under the present one first, so nothing of it is gone in between.
 
-Namespaces take turns: thousands of statuses of one tenant keep no others waiting.
+Namespaces take turns, and few writes of one are in flight: neither thousands of statuses of one
+tenant nor large objects keep others waiting.
 """
 
 import asyncio
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -42,6 +43,9 @@ MAX_INVALID: Final = 10
 MAX_IN_FLIGHT: Final = 16
 MAX_BEGUN: Final = 4
 """Writes that are begun, as a multiple of those in flight: others come after these, in turn."""
+MOST_OF_NAMESPACE: Final = 4
+"""Writes in flight of one namespace. Its owner decides how large the objects are that the server
+reads and writes for each: sixteen at once of a quarter megabyte keep two processors busy."""
 MAX_REMEMBERED: Final = 1 << 16
 _TICK: Final = 0.05
 _TRANSITION: Final = "lastTransitionTime"
@@ -193,6 +197,10 @@ class StatusWriter:
         self._taken_over: OrderedDict[str, None] = OrderedDict()
         """Uids of objects on which former managers own nothing any more."""
         self._in_flight: set[str] = set()
+        self._begun: Counter[str] = Counter()
+        """Namespace -> writes that are begun; those of the cluster are in the empty one."""
+        self._places: dict[str, asyncio.Semaphore] = {}
+        """Namespace -> its part of the writes in flight, while it has begun any."""
         self._yields_until = 0.0
         self._wake = asyncio.Event()
 
@@ -224,6 +232,7 @@ class StatusWriter:
                 for pending in self._find_next(now, over):
                     uid = pending.ref.uid
                     self._in_flight.add(uid)
+                    self._begun[pending.ref.namespace] += 1
                     group.create_task(self._write_one(self._pending.pop(uid), slots))
                 if not self._pending:
                     self._wake.clear()
@@ -239,14 +248,17 @@ class StatusWriter:
             for uid, pending in self._pending.items()
             if pending.is_due(now, over) and uid not in self._in_flight
         )
-        free = max(0, MAX_BEGUN * self._pace.most - len(self._in_flight))
-        return list(islice(in_turn(due, lambda pending: pending.ref.namespace), free))
+        most = MAX_BEGUN * self._pace.most
+        free = max(0, most - len(self._in_flight))
+        # Half is left to others, however many one namespace has.
+        left = {name: max(0, most // 2 - count) for name, count in self._begun.items() if name}
+        return list(islice(in_turn(due, lambda pending: pending.ref.namespace, left), free))
 
     async def _write_one(self, pending: _Pending, slots: asyncio.Semaphore) -> None:
         """Write one patch; queue it again after a transient error, unless there is a newer one."""
-        uid = pending.ref.uid
+        uid, namespace = pending.ref.uid, pending.ref.namespace
         try:
-            async with slots:
+            async with self._place_of(namespace), slots:
                 await self._write(pending.ref, pending.patch)
         except NotFound:
             self.stats.gone += 1
@@ -260,6 +272,14 @@ class StatusWriter:
             self.stats.last_refusal = repr(error)
         finally:
             self._in_flight.discard(uid)
+            self._begun[namespace] -= 1
+            if not self._begun[namespace]:
+                del self._begun[namespace]
+                self._places.pop(namespace, None)
+
+    def _place_of(self, namespace: str) -> asyncio.Semaphore:
+        most = MOST_OF_NAMESPACE if namespace else self._pace.most
+        return self._places.setdefault(namespace, asyncio.Semaphore(most))
 
     async def _write(self, ref: ObjectRef, patch: StatusPatch) -> None:
         present, metadata = self._present(ref), self._present_metadata(ref)

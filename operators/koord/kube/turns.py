@@ -4,18 +4,22 @@ Knows neither what waits nor the API.
 """
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import zip_longest
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
 
-def in_turn(items: Iterable[T], namespace_of: Callable[[T], str]) -> Iterator[T]:
-    """Yield one of each namespace, then the next of each, and so on."""
+def in_turn(
+    items: Iterable[T], namespace_of: Callable[[T], str], most: Mapping[str, int] | None = None
+) -> Iterator[T]:
+    """Yield one of each namespace, then the next of each, and so on; of some namespaces not all."""
     by_namespace: dict[str, list[T]] = {}
     for item in items:
         by_namespace.setdefault(namespace_of(item), []).append(item)
+    for namespace, count in (most or {}).items():
+        del by_namespace.get(namespace, [])[count:]
     missing = object()
     for turn in zip_longest(*by_namespace.values(), fillvalue=missing):
         yield from (item for item in turn if item is not missing)  # type: ignore[misc]
