@@ -121,6 +121,13 @@ def test_members_with_a_misspelled_gate_get_a_hint_only() -> None:
             f"No node has any nvidia.com/gpus. Did you mean {GPU}?",
         ),
         (
+            make_pod("w-0").resource("kubernetes.io/batch-cpu", 4000).build(),
+            (
+                "No node offers any kubernetes.io/batch-cpu. Nodes do once over-commit is on: ask "
+                "the administrators for a ColocationPolicy."
+            ),
+        ),
+        (
             make_pod("w-0").resource("example.com/fpga", 1).build(),
             "No node has any example.com/fpga.",
         ),

@@ -37,6 +37,8 @@ from koord.core.quota.reasons import QuotaExceeded
 MAX_HINTS: Final = 2
 MAX_NAMES: Final = 4
 _LIKENESS: Final = 0.75
+_OVER_COMMITTED: Final = ("/batch-cpu", "/batch-memory", "/mid-cpu", "/mid-memory")
+"""Resources that nodes offer beside their own, from what prod pods leave."""
 
 
 def find_hints(
@@ -170,7 +172,14 @@ def _find_resource(nodes: Iterable[Node], shape: PodShape) -> Iterator[str]:
         resource for node in nodes for resource, amount in node.allocatable.items() if amount
     }
     for resource, amount in shape.requests:
-        if amount and resource not in offered:
+        if not amount or resource in offered:
+            continue
+        if resource.endswith(_OVER_COMMITTED):
+            yield (
+                f"No node offers any {resource}. Nodes do once over-commit is on: ask the "
+                "administrators for a ColocationPolicy."
+            )
+        else:
             yield f"No node has any {resource}{_suggest(find_nearest_resource(resource, offered))}"
 
 

@@ -49,7 +49,7 @@ from koord.core.model import units
 from koord.core.model.gang_history import find_eviction
 from koord.core.model.reasons import RefusedByScheduler
 from koord.core.model.text import format_age, named
-from koord.core.model.units import approximate, format_amount
+from koord.core.model.units import approximate, tell_amount
 from koord.core.plugins.causes import NodeCause
 from koord.core.plugins.node_diagnosis import NodeOffer
 from koord.kube.client import Client
@@ -493,7 +493,7 @@ def _causes_of(offer: NodeOffer) -> Iterable[tuple[Cause, str, str]]:
 
 def _describe_requests(offers: ShapeOffers) -> str:
     amounts = [
-        f"{name} {format_amount(name, amount)}"
+        f"{name} {tell_amount(name, amount)}"
         for name, amount in offers.requests
         if name != units.PODS and amount
     ]

@@ -9,7 +9,7 @@ from koord.core.model.patience import Hanging, tell_hanging
 from koord.core.model.reason_class import ReasonClass
 from koord.core.model.reasons import ASK, MAX_SENTENCES, Reason, ReasonContext
 from koord.core.model.text import MAX_LISTED, named, plural
-from koord.core.model.units import PODS, format_amount
+from koord.core.model.units import PODS, tell_amount
 
 _NODE_CONDITIONS: Final = "{node.kubernetes.io/"
 """Prefix of taints that Kubernetes sets for node conditions."""
@@ -142,7 +142,7 @@ class InsufficientNodes(Reason):
         """The request for the scarcest resource, ``8 example.com/fpga``; empty if none is short."""
         if self.resource in {"", PODS}:
             return ""
-        return f"{format_amount(self.resource, self.request)} {self.resource}"
+        return f"{tell_amount(self.resource, self.request)} {self.resource}"
 
     def fit_error(self) -> str:
         """Return what kube-scheduler writes for the first pod that does not fit."""
@@ -187,7 +187,7 @@ class InsufficientNodes(Reason):
         other = "" if there.nodes == self.nodes else "other "
         nodes = f"{other}node" if there.nodes == 1 else f"{other or 'all '}{there.nodes} nodes"
         causes = sorted(there.refused, key=lambda refused_nodes: -refused_nodes.nodes)
-        amount = format_amount(self.resource, self.request)
+        amount = tell_amount(self.resource, self.request)
         amounts = self.resource, amount, there.users, there.holders
         if len(causes) == 1 and causes[0].nodes == there.nodes:
             subject = nodes if nodes.startswith("all") else f"the {nodes}"

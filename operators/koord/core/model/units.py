@@ -27,6 +27,7 @@ UNLIMITED_FROM: Final = 10**15
 """No cluster has as much of anything; ``1P`` is what people write for a limit that is none."""
 _BINARY: Final = ("Ki", "Mi", "Gi", "Ti", "Pi")
 _LONGEST_AMOUNT: Final = 7
+_IN_MILLI_CPU: Final = ("/batch-cpu", "/mid-cpu")
 _UNITS: Final = (("Ti", 1 << 40), ("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10))
 
 
@@ -51,12 +52,20 @@ def format_amount(resource: str, amount: int) -> str:
     return str(amount)
 
 
+def tell_amount(resource: str, amount: int) -> str:
+    """Write an amount for people; batch and mid CPUs are thousandths: ``4000 (4 CPUs)``."""
+    exact = format_amount(resource, amount)
+    if not resource.endswith(_IN_MILLI_CPU):
+        return exact
+    return f"{exact} ({amount / 1000:g} CPU{'' if amount == 1000 else 's'})"
+
+
 def approximate(resource: str, amount: int, *, down: bool = False) -> str:
     """Round bytes to a tenth of a unit; other amounts are exact.
 
     Requests are rounded up and free amounts down, so that too little never looks like enough.
     """
-    exact = format_amount(resource, amount)
+    exact = tell_amount(resource, amount)
     if not is_in_bytes(resource) or len(exact) <= _LONGEST_AMOUNT:
         return exact
     unit, size = next(

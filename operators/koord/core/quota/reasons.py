@@ -11,7 +11,7 @@ from typing import ClassVar, Final
 from koord.core.model.reason_class import ReasonClass
 from koord.core.model.reasons import ASK, Reason, ReasonContext, WakesOn
 from koord.core.model.text import MAX_QUOTED, listed
-from koord.core.model.units import format_amount
+from koord.core.model.units import format_amount, tell_amount
 from koord.core.quota.spec_errors import InvalidQuota
 
 
@@ -39,7 +39,7 @@ class QuotaShortage:
     def text(self) -> str:
         """Return ``8 nvidia.com/gpu, uses 6 and needs 4 more``."""
         limit, used, requested, kept = (
-            format_amount(self.resource, amount)
+            tell_amount(self.resource, amount)
             for amount in (self.named_limit, self.used, self.requested, self.kept)
         )
         used = f"{used} (kept for gangs: {kept})" if self.kept else used
@@ -98,7 +98,7 @@ class QuotaExceeded(QuotaReason):
     def _scarce(self) -> str:
         """The capacity, if it is too small for the unit; empty if it is not."""
         return ", ".join(
-            f"{format_amount(shortage.resource, max(shortage.offered, 0))} {shortage.resource}"
+            f"{tell_amount(shortage.resource, max(shortage.offered, 0))} {shortage.resource}"
             for shortage in self.shortages
             if shortage.offered is not None
         )
