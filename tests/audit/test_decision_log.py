@@ -223,5 +223,8 @@ def test_who_is_held_no_longer_is_recorded(scene: Scene, is_placed) -> None:
     else:
         audit.refused(unit, Unplaced("u", (pod,), PinnedNodeUnfit("default/p", "n1")))
     last = "Placed" if is_placed else "Attempt"
-    assert kinds_of(scene) == ["Term", "Seen", "Attempt", "Released", last]
+    assert kinds_of(scene) == ["Term", "Seen", "Held", "Attempt", "Released", last]
+    (held,) = documents(scene, "Held")
+    assert held["code"] == "QueueStopped"
+    assert held["text"] == documents(scene, "Attempt")[0]["text"]
     assert tell_record(documents(scene, "Released")[0]).text == "nobody holds it any more"

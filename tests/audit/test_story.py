@@ -119,13 +119,12 @@ def test_phases_never_overlap_and_are_the_whole_time(created, marks, until):
     assert len({span.phase for span in totals}) == len(totals)
 
 
-KINDS = st.sampled_from(
-    ["Seen", "Complete", "Attempt", "Preempting", "Placed", "Committed", "Running", "Evicted", "x"]
-)
+STEPS = ("Seen", "Complete", "Attempt", "Preempting", "Placed", "Committed", "Running", "Evicted")
+KINDS = st.sampled_from([*STEPS, "Held", "Released", "Changed", "VictimGone", "x"])
+OF_KINDS = ("since", "due", "complete", "firstAt", "class", "outcome", "notBound", "nodes")
+OF_OTHERS = ("changes", "quota", "quotas", "fields", "left")
 FIELDS = st.dictionaries(
-    st.sampled_from(
-        ["since", "due", "complete", "firstAt", "class", "outcome", "notBound", "nodes"]
-    ),
+    st.sampled_from([*OF_KINDS, *OF_OTHERS]),
     st.one_of(
         st.none(), st.integers(), st.text(max_size=5), st.just(at("05:00:00.000")), st.just([None])
     ),
@@ -202,6 +201,47 @@ def test_making_room_is_a_phase_until_it_is_over():
         PhaseSpan(Phase.ENDING, 120_000),
         PhaseSpan(Phase.ROOM, 60_000),
     )
+
+
+def test_being_held_is_a_phase_and_what_was_changed_is_told():
+    records = Records().add("Seen", "05:00:00.000", since=at("05:00:00.000"))
+    records.add("Complete", "05:01:00.000", since=at("05:01:00.000"))
+    records.add("Held", "05:02:00.000", code="OnHold", text="its owner holds it")
+    records.refuse("Held", "05:02:00.000", "OnHold")
+    records.add("Released", "05:10:00.000")
+    change = {"field": "minMember", "from": "4", "to": "2"}
+    records.add("Changed", "05:11:00.000", changes=[change], quota=None)
+    records.refuse("Quota", "05:12:00.000", "InsufficientMax")
+    records.documents[-1] |= {"fields": {"quota": "q"}}
+    raised = {"field": "max.nvidia.com/gpu", "from": "8", "to": "16"}
+    for quota in ("q", "other"):
+        records.add("Changed", "05:13:00.000", changes=[raised], quota=quota)
+        for name in ("unit", "trace"):
+            del records.documents[-1][name]
+    records.add("Preempting", "05:14:00.000", policy="preemption", victims=2, outcome="")
+    for left, time in ((1, "05:14:10.000"), (0, "05:14:20.000")):
+        records.add("VictimGone", time, pod="t/low-0", policy="preemption", left=left, tookMs=1)
+    story = make_story(TRAIN, records.documents, SeenObjects(), ms("05:15:00.000"))
+    assert story.phases == (
+        PhaseSpan(Phase.INCOMPLETE, 60_000),
+        PhaseSpan(Phase.DECIDING, 60_000),
+        PhaseSpan(Phase.HELD, 480_000),
+        PhaseSpan(Phase.DECIDING, 120_000),
+        PhaseSpan(Phase.QUOTA, 120_000),
+        PhaseSpan(Phase.ENDING, 60_000),
+    )
+    told = {happening.what: happening.text for happening in story.happenings}
+    assert told["Held"] == "it may not start before somebody releases it (OnHold)"
+    changes = [each.text for each in story.happenings if each.what == "Changed"]
+    assert changes == [
+        "minMember from 4 to 2",
+        "quota q: max.nvidia.com/gpu from 8 to 16",
+    ]
+    gone = [each.text for each in story.happenings if each.what == "VictimGone"]
+    assert gone == [
+        "a pod that goes for it is gone (preemption); 1 other still there",
+        "a pod that goes for it is gone (preemption); the last one",
+    ]
 
 
 def test_a_story_names_what_happened_in_order():

@@ -18,6 +18,7 @@ from koord.answers.timeline import TimelineEntry, make_timeline
 from koord.core.model.gang_history import Episode
 from koord.core.model.reason_class import ReasonClass
 from koord.domains.placement import PODS
+from koord.domains.quota import QUOTAS
 
 
 def tell(entry: TimelineEntry) -> tuple[str, str, str]:
@@ -59,6 +60,19 @@ def test_of_others_nothing_is_told(*, is_own: bool) -> None:
     assert [entry.happening.by for entry in entries if entry.happening.what == "Preempted"] == [
         "a gang in another namespace"
     ]
+
+
+@pytest.mark.parametrize("sees", [True, False])
+def test_changes_of_quotas_are_told_to_who_may_list_them(*, sees: bool) -> None:
+    change = {"field": "max.nvidia.com/gpu", "from": "8", "to": ""}
+    record = make_record("default/x", 9, "Changed") | {"quota": "secret", "changes": [change]}
+    del record["unit"]
+    readings = [Reading(make_cluster(1).state, sight=Sight(frozenset({"default"}), quotas=sees))]
+    if not sees:
+        readings.append(Reading(make_cluster(1).state, gaps=(Gap(QUOTAS, Extent.NAMESPACE),)))
+    for reading in readings:
+        texts = [entry.happening.text for entry in make_timeline(reading, HERE, [record])]
+        assert texts == ["quota secret: max.nvidia.com/gpu from 8 to nothing"] * sees
 
 
 def test_members_that_say_what_their_gang_says_are_not_told_of() -> None:

@@ -12,7 +12,15 @@ from typing import Any, Final
 
 from koord.answers.decision_trace import encode_scores
 from koord.answers.encoding import encode, name_of_field
-from koord.core.audit.records import Attempt, AuditRecord, Began, Placed, RecordGap
+from koord.core.audit.records import (
+    Attempt,
+    AuditRecord,
+    Began,
+    Held,
+    Placed,
+    RecordGap,
+    SpecChanged,
+)
 from koord.core.engine.decision_trace import RefusingNodes
 from koord.core.engine.reasons import InsufficientNodes
 from koord.core.gang.reasons import InvalidAnnotation
@@ -64,6 +72,16 @@ def _write_body(record: AuditRecord) -> dict[str, Any]:
     body = record.body
     if isinstance(body, Attempt):
         return _write_attempt(body)
+    if isinstance(body, Held):
+        return {"code": body.reason.code, "text": _write_text(body.reason)}
+    if isinstance(body, SpecChanged):
+        return {
+            "quota": body.quota or None,
+            "changes": [
+                {"field": change.field, "from": change.before, "to": change.after}
+                for change in body.changes
+            ],
+        }
     if isinstance(body, RecordGap):
         return {"from": body.from_, "to": body.to, "count": body.count}
     if body is None:
@@ -93,11 +111,15 @@ def _write_attempt(attempt: Attempt) -> dict[str, Any]:
         "code": reason.code,
         "fields": write_fields(reason),
         "nodes": _write_nodes(reason, attempt.refusing),
-        "text": "" if isinstance(reason, _QUOTING) else reason.text(),
+        "text": _write_text(reason),
         "repeats": attempt.repeats,
         "firstAt": to_text(attempt.first_at),
         "lastAt": to_text(attempt.last_at),
     }
+
+
+def _write_text(reason: Reason) -> str:
+    return "" if isinstance(reason, _QUOTING) else reason.text()
 
 
 def write_fields(reason: Reason) -> dict[str, Any]:

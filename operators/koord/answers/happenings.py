@@ -87,6 +87,26 @@ def tell_record(record: Mapping[str, Any]) -> Happening | None:
     )
 
 
+def tell_quota_change(record: Mapping[str, Any]) -> Happening | None:
+    """Return what a record tells of a quota whose settings were changed; None for all others."""
+    at, quota = to_ms(record.get("at")), record.get("quota")
+    if record.get("kind") != "Changed" or at is None or not isinstance(quota, str) or not quota:
+        return None
+    what, changes = _tell_changed(record)
+    return Happening(at, what, f"quota {quota}: {changes}", StorySource.AUDIT)
+
+
+def find_quotas(records: Iterable[Mapping[str, Any]]) -> set[str]:
+    """Return the quotas that records of a unit name."""
+    quotas: set[str] = set()
+    for record in records:
+        placed, fields = record.get("quotas"), record.get("fields")
+        quotas.update(str(name) for name in (placed if isinstance(placed, list) else ()))
+        if isinstance(fields, Mapping) and record.get("class") == "Quota":
+            quotas.add(str(fields.get("quota")))
+    return quotas
+
+
 def _tell_attempt(record: Mapping[str, Any]) -> tuple[str, str]:
     text, repeats = str(record.get("text") or ""), number_of(record, "repeats")
     if repeats:
@@ -116,6 +136,28 @@ def _tell_committed(record: Mapping[str, Any]) -> tuple[str, str]:
     return "Bound", "; ".join(parts)
 
 
+def _tell_held(record: Mapping[str, Any]) -> tuple[str, str]:
+    return "Held", f"it may not start before somebody releases it ({record.get('code')})"
+
+
+def _tell_changed(record: Mapping[str, Any]) -> tuple[str, str]:
+    changes = _items(record, "changes")
+    parts = [
+        f"{change.get('field')} from {change.get('from') or 'nothing'} to "
+        f"{change.get('to') or 'nothing'}"
+        for change in changes[:MOST_NAMED]
+    ]
+    more = len(changes) - len(parts)
+    parts += [f"{more} more"] if more else []
+    return "Changed", "; ".join(parts)
+
+
+def _tell_victim_gone(record: Mapping[str, Any]) -> tuple[str, str]:
+    left = number_of(record, "left")
+    still = f"{plural(left, 'other')} still there" if left else "the last one"
+    return "VictimGone", f"a pod that goes for it is gone ({record.get('policy')}); {still}"
+
+
 def _tell_preempting(record: Mapping[str, Any]) -> tuple[str, str]:
     outcome, victims = record.get("outcome"), number_of(record, "victims")
     if outcome:
@@ -140,6 +182,9 @@ _TELLING: Final[Mapping[str, Callable[[Mapping[str, Any]], tuple[str, str]]]] = 
     "Seen": _tell_members,
     "Complete": _tell_members,
     "Attempt": _tell_attempt,
+    "Held": _tell_held,
+    "Changed": _tell_changed,
+    "VictimGone": _tell_victim_gone,
     "Released": lambda _: ("Released", "nobody holds it any more"),
     "Placed": _tell_placed,
     "Committed": _tell_committed,

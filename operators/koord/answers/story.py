@@ -4,7 +4,7 @@ Made of records of decisions if there are any, and else of what API objects say:
 status of the PodGroup, conditions, events. All are values here; nothing is read.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import pairwise
@@ -18,10 +18,12 @@ from koord.answers.happenings import (
     SeenObjects,
     StorySource,
     Subject,
+    find_quotas,
     merge,
     number_of,
     select,
     tell_objects,
+    tell_quota_change,
     tell_record,
 )
 from koord.core.gang.status import ConditionType
@@ -166,6 +168,7 @@ _SECOND: Final = 1000
 _BEGINS: Final[Mapping[str, Phase]] = {
     "Seen": Phase.INCOMPLETE,
     "Complete": Phase.DECIDING,
+    "Held": Phase.HELD,
     "Released": Phase.DECIDING,
     "Running": Phase.RUNNING,
     "Evicted": Phase.INCOMPLETE,
@@ -192,7 +195,7 @@ def make_story(
     traces = tuple(dict.fromkeys(str(record.get("trace")) for record in reversed(own)))
     latest = [record for record in own if record.get("trace") == traces[0]] if traces else []
     recorded = [happening for record in own if (happening := tell_record(record)) is not None]
-    happenings = merge((*recorded, *tell_objects(seen)))
+    happenings = merge((*recorded, *_tell_quotas(records, own), *tell_objects(seen)))
     created, is_whole = _find_creation(latest, seen)
     is_over = bool(latest) and latest[-1].get("kind") in {"Ended", "Gone"}
     until = (to_ms(latest[-1].get("at")) if is_over else None) or now
@@ -210,6 +213,19 @@ def make_story(
         sources=tuple(source for source in StorySource if source in tellers),
         now=_tell_now(latest, seen),
     )
+
+
+def _tell_quotas(
+    records: Sequence[Mapping[str, Any]], own: Sequence[Mapping[str, Any]]
+) -> Iterator[Happening]:
+    """Yield what was changed of the quotas of a unit while it was there."""
+    quotas = find_quotas(own)
+    first, last = (number_of(each, "seq") for each in (own[0], own[-1])) if own else (0, 0)
+    for record in records if quotas else ():
+        happening = tell_quota_change(record)
+        is_own = str(record.get("quota")) in quotas
+        if happening is not None and is_own and first <= number_of(record, "seq") <= last:
+            yield happening
 
 
 def _find_creation(

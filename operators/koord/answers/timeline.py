@@ -12,7 +12,14 @@ from typing import Any, Final
 
 from koord.answers.audit import to_ms, to_text
 from koord.answers.encoding import encode
-from koord.answers.happenings import Happening, StorySource, merge, tell_episodes, tell_record
+from koord.answers.happenings import (
+    Happening,
+    StorySource,
+    merge,
+    tell_episodes,
+    tell_quota_change,
+    tell_record,
+)
 from koord.answers.health import find_sick
 from koord.answers.reading import KindName, Reading, Target, TargetKind
 from koord.answers.redaction import NameKind, Sight, namespace_of
@@ -44,7 +51,7 @@ def make_timeline(
 ) -> tuple[TimelineEntry, ...]:
     """Return all that is known to have happened, of what an asker may list, oldest first."""
     sight = _find_sight(reading, target)
-    units = [happening for record in records if (happening := _tell(record)) is not None]
+    units = [each for record in records if (each := _tell(record, sight)) is not None]
     units += _tell_pod_groups(reading.state)
     units += _tell_conditions(reading)
     seen = [
@@ -63,16 +70,22 @@ def make_timeline(
 
 def _find_sight(reading: Reading, target: Target) -> Sight:
     """Return what the asker may list: records are not read with the rights of one."""
+    sight = replace(
+        reading.sight,
+        quotas=reading.sight.quotas and reading.extent_of(KindName.QUOTAS) is None,
+    )
     if reading.extent_of(KindName.PODS) is None:
-        return reading.sight
-    return replace(reading.sight, namespaces=frozenset({target.namespace}))
+        return sight
+    return replace(sight, namespaces=frozenset({target.namespace}))
 
 
-def _tell(record: Mapping[str, Any]) -> Happening | None:
+def _tell(record: Mapping[str, Any], sight: Sight) -> Happening | None:
     at = to_ms(record.get("at"))
     if record.get("kind") == "Term" and at is not None:
         text = f"{record.get('holder')} leads the operators"
         return Happening(at, _NEW_LEADER, text, StorySource.AUDIT)
+    if record.get("quota") and record.get("unit") is None:
+        return tell_quota_change(record) if sight.quotas else None
     return tell_record(record)
 
 

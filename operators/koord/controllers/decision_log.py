@@ -15,6 +15,7 @@ from typing import Final
 from typing_extensions import ParamSpec
 
 from koord.controllers.commit import Commit
+from koord.core.audit.changes import QuotaChanges, UnitSettings, compare_units
 from koord.core.audit.records import (
     MOST_MESSAGE,
     MOST_NODES,
@@ -30,15 +31,18 @@ from koord.core.audit.records import (
     EvictedPod,
     FailedWrite,
     FlagSet,
+    Held,
     Placed,
     Preempting,
     RecordedOwner,
     RecordedUnit,
     RecordKind,
+    SpecChanged,
     Term,
     Told,
 )
 from koord.core.audit.ring import Ring
+from koord.core.audit.victims import Victims
 from koord.core.engine.decision_trace import DecisionTrace
 from koord.core.engine.queue import Queue
 from koord.core.engine.state import ClusterState
@@ -46,7 +50,7 @@ from koord.core.eviction.model import EvictionPlan, Outcome
 from koord.core.eviction.preemption import name_of
 from koord.core.model.changes import Changes
 from koord.core.model.gang_history import Happened
-from koord.core.model.gangs import GangKey, ObservedPodGroup
+from koord.core.model.gangs import GangKey, GangSpec, ObservedPodGroup
 from koord.core.model.plan import Placement, Unit, UnitKey, Unplaced
 from koord.core.model.pods import Handling, Pod, PodPhase
 from koord.core.model.reason_class import ReasonClass
@@ -77,6 +81,9 @@ class _Followed:
     is_running: bool = False
     has_ended: bool = False
     is_held: bool = False
+    is_unmade: bool = False
+    """Whether no unit could be made of it when it was looked at last."""
+    settings: UnitSettings | None = None
     described: RecordedUnit | None = None
     """As it was recorded last."""
 
@@ -96,6 +103,8 @@ class DecisionLog:
     """Returns what the nodes have said to a unit of this cycle, if somebody wanted to see it."""
     _followed: dict[str, _Followed] = field(default_factory=dict)
     """By gang, or uid of a single pod."""
+    _victims: Victims = field(default_factory=Victims)
+    _quotas: QuotaChanges = field(default_factory=QuotaChanges)
     _began: float = 0.0
     _has_looked: bool = False
     _cycle: int = 0
@@ -109,6 +118,8 @@ class DecisionLog:
         self.ring.begin(term)
         self._began, self._has_looked = self.steady(), False
         self._followed.clear()
+        self._victims.clear()
+        self._quotas = QuotaChanges()
         self._add(RecordKind.TERM, None, Term(holder))
         if self.config is not None:
             self._add(RecordKind.CONFIG, None, self.config)
@@ -126,6 +137,10 @@ class DecisionLog:
             self._safely(gang, self._look_at_gang, gang)
         for uid in changes.singles:
             self._safely(uid, self._look_at_pod, uid)
+        if self._victims:
+            self._safely("victims", self._look_at_victims)
+        if self._quotas.has_news(self.state.quotas.catalog):
+            self._safely("quotas", self._look_at_quotas)
         self._has_looked = True
 
     def planned(self, seconds: float) -> None:
@@ -150,12 +165,20 @@ class DecisionLog:
             began = Began(_ms(unit.pods[0].created))
             self._add(RecordKind.SEEN, self._describe(unit), began)
         followed.attempts += 1
-        is_held = refusal.reason.reason_class is ReasonClass.HELD
-        if followed.is_held and not is_held:
-            self._add(RecordKind.RELEASED, self._describe_as(followed, unit), None)
-        followed.is_held = is_held
+        self._hold(followed, refusal.reason, lambda: self._describe_as(followed, unit))
         place = self.place_of(followed.key)
         self._wait(followed.trace, followed.attempts, refusal.reason, place, unit)
+
+    def _hold(
+        self, followed: _Followed, reason: Reason | None, describe: Callable[[], RecordedUnit]
+    ) -> None:
+        """Record that somebody holds a unit from now on, or nobody any more."""
+        is_held = reason is not None and reason.reason_class is ReasonClass.HELD
+        if reason is not None and is_held and not followed.is_held:
+            self._add(RecordKind.HELD, describe(), Held(reason))
+        elif followed.is_held and not is_held:
+            self._add(RecordKind.RELEASED, describe(), None)
+        followed.is_held = is_held
 
     def _wait(
         self, trace: str, attempt: int, reason: Reason, place: int | None, unit: Unit | RecordedUnit
@@ -193,9 +216,7 @@ class DecisionLog:
             )
         followed = self._follow(unit)
         followed.attempts, followed.has_ended = 0, False
-        if followed.is_held:
-            followed.is_held = False
-            self._add(RecordKind.RELEASED, self._describe_as(followed, unit), None)
+        self._hold(followed, None, lambda: self._describe_as(followed, unit))
         self._add(RecordKind.PLACED, self._describe_as(followed, unit), body)
 
     def _commit(self, unit: Unit, placement: Placement, outcome: Commit, seconds: float) -> None:
@@ -236,6 +257,8 @@ class DecisionLog:
         waiting = self.state.pods.get(plan.beneficiary)
         by = plan.beneficiary if unit is None else name_of(unit)
         by = by if waiting is None else waiting.title
+        if unit is not None:
+            self._victims.follow(plan, pods, self._describe(unit), self.steady())
         for members in _by_unit(pods):
             followed = self._follow_pod(members[0])
             followed.is_complete = followed.is_running = False
@@ -243,6 +266,14 @@ class DecisionLog:
             named = tuple(EvictedPod(pod.name, pod.uid, pod.node) for pod in members[:MOST_PODS])
             gone = Evicted(plan.policy, by, len(members), named)
             self._add(RecordKind.EVICTED, self._describe_pods(followed, members), gone)
+
+    def _look_at_victims(self) -> None:
+        for unit, gone in self._victims.take_gone(self.state.pods, self.steady()):
+            self._add(RecordKind.VICTIM_GONE, unit, gone)
+
+    def _look_at_quotas(self) -> None:
+        for changed in self._quotas.take(self.state.quotas.catalog):
+            self._add(RecordKind.CHANGED, None, changed)
 
     def episode(self, pod_group: ObservedPodGroup, what: Happened, why: str) -> None:
         """Record what happened to a gang, unless evictions tell of it."""
@@ -289,7 +320,11 @@ class DecisionLog:
         if unit is not None and not followed.is_complete:
             followed.is_complete, followed.has_ended = True, False
             add(RecordKind.COMPLETE, Began(_ms(unit.since)))
+        self._note_settings(followed, self.state.gangs.spec(gang), unit)
         waits = self.queue.waiting.get(gang)
+        if waits is not None or followed.is_unmade:
+            self._hold(followed, waits, lambda: self._describe_gang(gang, followed.trace))
+        followed.is_unmade = waits is not None
         if waits is not None and waits.reason_class not in {None, ReasonClass.INCOMPLETE}:
             about = self._describe_gang(gang, followed.trace)
             self._wait(followed.trace, 0, waits, None, about)
@@ -299,6 +334,25 @@ class DecisionLog:
         if has_ended and not followed.has_ended:
             followed.has_ended, followed.is_complete, followed.is_running = True, False, False
             add(RecordKind.ENDED)
+
+    def _note_settings(self, followed: _Followed, spec: GangSpec | None, unit: Unit | None) -> None:
+        """Record what was changed of a unit; its quota and priority count while it waits."""
+        before = followed.settings
+        if unit is not None:
+            quotas = self.state.quotas
+            quota = quotas.quota_of(unit.pods[0]) if quotas.is_in_use else None
+            followed.settings = UnitSettings(spec, unit.priority, quota)
+        elif before is not None:
+            followed.settings = before._replace(spec=spec)
+        after = followed.settings
+        if before is None or after is None or before == after:
+            return
+        changes = compare_units(before, after)
+        if changes and unit is not None:
+            self._add(RecordKind.CHANGED, self._describe_as(followed, unit), SpecChanged(changes))
+        elif changes and spec is not None:
+            about = self._describe_gang(spec.key, followed.trace)
+            self._add(RecordKind.CHANGED, about, SpecChanged(changes))
 
     def _look_at_pod(self, uid: str) -> None:
         pod, followed = self.state.pods.get(uid), self._followed.get(uid)
@@ -315,6 +369,12 @@ class DecisionLog:
         if not is_ours or (followed is None and pod.node and not self._has_looked):
             return
         followed = followed or self._follow_pod(pod)
+        self._note_settings(followed, None, self.queue.find(uid))
+        waits = self.queue.waiting.get(uid)
+        if waits is not None or followed.is_unmade:
+            unit = self._describe_pods(followed, (pod,))
+            self._hold(followed, waits, lambda: unit)
+        followed.is_unmade = waits is not None
         if pod.phase is PodPhase.RUNNING and not followed.is_running:
             followed.is_running = True
             self._add(RecordKind.RUNNING, self._describe_pods(followed, (pod,)), None)

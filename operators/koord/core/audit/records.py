@@ -35,14 +35,20 @@ class RecordKind(StrEnum):
     """It has all members that it needs."""
     ATTEMPT = "Attempt"
     """It was refused: planned without success, or not planned for the reason that is given."""
+    HELD = "Held"
+    """Somebody holds it from now on: it was refused for a reason of the class ``Held``."""
     RELEASED = "Released"
-    """Nobody holds it any more: before, it was refused for a reason of the class ``Held``."""
+    """Nobody holds it any more."""
+    CHANGED = "Changed"
+    """Its settings, its quota or its priority were changed; or the settings of a quota were."""
     PLACED = "Placed"
     """The planner has found nodes for it."""
     COMMITTED = "Committed"
     """Its plan was written, as far as that was possible."""
     PREEMPTING = "Preempting"
     """Others are evicted for it, or no longer: then the outcome says why."""
+    VICTIM_GONE = "VictimGone"
+    """A pod that was evicted for it does not exist, or has ended."""
     EVICTED = "Evicted"
     """Pods of it were evicted."""
     DEGRADED = "Degraded"
@@ -211,6 +217,40 @@ class Preempting:
 
 
 @dataclass(slots=True)
+class Held:
+    """Why a unit may not start before somebody lets it."""
+
+    reason: Reason
+
+
+@dataclass(slots=True)
+class FieldChange:
+    """A setting, and its values before and after as text; empty for none."""
+
+    field: str
+    before: str
+    after: str
+
+
+@dataclass(slots=True)
+class SpecChanged:
+    """What was changed of a unit, or of the quota that is named."""
+
+    changes: tuple[FieldChange, ...]
+    quota: str = ""
+
+
+@dataclass(slots=True)
+class VictimGone:
+    """A pod that gave way; ``left`` others of the same plan are still there."""
+
+    policy: str
+    pod: str
+    left: int
+    took_ms: int
+
+
+@dataclass(slots=True)
 class EvictedPod:
     """A pod that was evicted."""
 
@@ -275,7 +315,10 @@ Body: TypeAlias = (
     | Attempt
     | Placed
     | Committed
+    | Held
+    | SpecChanged
     | Preempting
+    | VictimGone
     | Evicted
     | Told
     | Term
@@ -321,7 +364,7 @@ def estimate_size(body: Body) -> int:
         scores = sum([len(table.nodes) for table in body.score]) if body.score else 0
         pods = len(body.pods)
         return 500 + 150 * (min(pods, MOST_NODES) + scores) + 80 * pods
-    if isinstance(body, Attempt):
+    if isinstance(body, Attempt | SpecChanged):
         return 1200
     if isinstance(body, Committed):
         return 600 + 300 * len(body.failures)
