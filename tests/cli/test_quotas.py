@@ -345,7 +345,7 @@ def test_what_if_for_a_gang_that_does_not_fit(
 def test_what_if_for_a_gang_that_fits(run: Callable[..., Result]) -> None:
     assert lines(run("what-if", "a", "--pods", "2", "-r", "cpu=500m")) == [
         "2 pods of 500m cpu in quota a would start now",
-        "2 pods placed on 2 nodes",
+        "there is room for 2 pods on 2 nodes now",
         "1 unit waits in other quotas, ahead of it (koord queue)",
     ]
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from tests.builders import make_node, make_pod, make_quota
+from tests.builders import GPU, make_node, make_pod, make_quota
+from tests.cli.test_devices import printed
 from tests.cluster import FakeCluster, make_cluster
 
 from koord.answers.encoding import encode
 from koord.answers.room import LayerGang, NodesToAdd, RoomQuestion, ShapeRoom, find_room
+from koord.cli.room_view import make_room_parts
 from koord.core.defrag.shapes import GpuShape
 from koord.core.topology.layers import NODE_LAYER, Layer
 
@@ -85,3 +87,18 @@ def test_the_document_says_whether_it_fits_and_why_not() -> None:
     document = encode(ask(with_free(3), 1, 8))
     assert (document["fits"], document["inQuota"]) == (False, None)
     assert document["reason"]["class"] == "Room"
+
+
+def test_the_nearest_nodes_are_named_with_what_they_lack() -> None:
+    cluster = with_free(8, 3, 7, 0).nodes(make_node("closed").gpu(8).unschedulable())
+    near = encode(ask(cluster, 4, 8))["nearest"]
+    assert [(each["node"], each["refusal"], each["short"]) for each in near] == [
+        ("closed", "NodeUnschedulable", []),
+        ("n2", "Insufficient", [{"resource": GPU, "asked": "8", "free": "7"}]),
+        ("n1", "Insufficient", [{"resource": GPU, "asked": "8", "free": "3"}]),
+        ("n3", "Insufficient", [{"resource": GPU, "asked": "8", "free": "0"}]),
+    ]
+    assert ask(with_free(8, 8), 2, 8).nearest == ()
+    text = printed(make_room_parts(ask(cluster, 4, 8)))
+    assert f"n2: {GPU} 8 asked, 7 free" in text
+    assert "closed: cordoned" in text

@@ -203,6 +203,7 @@ EXPECTED = [
     ),
     (Planned(8, 2, "p-1"), "8 pods placed on 2 nodes (plan p-1)"),
     (Planned(1, 1), "1 pod placed on 1 node"),
+    (Planned(8, 2, waits=True), "there is room for 8 pods on 2 nodes now"),
     (Planned(3, 2, "", 3), "3 pods placed on 2 nodes; 3 of them by other schedulers"),
     (AtStrength(has_minimum=True), "the gang has its minimum"),
     (AtStrength(has_minimum=False), "the gang is not running"),

@@ -7,14 +7,16 @@ current state; the explanation is its reason, together with a diagnosis of every
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import cache
 from typing import Any
 
 from koord.answers.devices import describe_reserved, find_holdings
 from koord.answers.encoding import encode
+from koord.answers.pending import find_pending
 from koord.answers.reason_context import ContextFinder
 from koord.core.engine.cycle import Cycle
 from koord.core.engine.planner import plan
-from koord.core.engine.queue import find_pending, unit_of
+from koord.core.engine.queue import unit_of
 from koord.core.engine.reasons import Closed, InsufficientNodes
 from koord.core.engine.scoring import Scoring
 from koord.core.engine.state import ClusterState
@@ -272,7 +274,8 @@ def first_refusal(
     assignments = [
         assignment for placement in outcome.placements for assignment in placement.assignments
     ]
-    return Planned(len(assignments), len({assignment.node for assignment in assignments}))
+    nodes = {assignment.node for assignment in assignments}
+    return Planned(len(assignments), len(nodes), waits=True)
 
 
 def _diagnose(state: ClusterState, cycle: Cycle, pods: Sequence[Pod]) -> list[NodeDiagnosis]:
@@ -281,9 +284,9 @@ def _diagnose(state: ClusterState, cycle: Cycle, pods: Sequence[Pod]) -> list[No
     alike: dict[PodShape, list[Pod]] = {}
     for pod, shape in zip(pods, cycle.shapes_of(pods), strict=True):
         alike.setdefault(shape, []).append(pod)
-    placed_pods = tuple(state.pods_on_nodes())
+    list_others = cache(lambda: tuple(state.pods_on_nodes()))
     return [
-        NodeDiagnosis(cycle, tuple(equal), shape, placed_pods)
+        NodeDiagnosis(cycle, tuple(equal), shape, list_others)
         for shape, equal in sorted(alike.items(), key=lambda item: item[0].requests)
     ]
 

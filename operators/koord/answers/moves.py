@@ -7,12 +7,12 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from koord.answers.encoding import encode
+from koord.answers.pending import find_pending
 from koord.answers.reading import ReportedPreemption
 from koord.core.defrag.drain import DrainPlan, plan_drain
 from koord.core.defrag.model import MovePlan, MoveStep
 from koord.core.defrag.search import DefragOptions, plan_moves
 from koord.core.engine.holds import assume_holds
-from koord.core.engine.queue import find_pending
 from koord.core.engine.scoring import Scoring
 from koord.core.engine.state import ClusterState
 from koord.core.eviction.search import PreemptionContext

@@ -9,10 +9,10 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from koord.answers.encoding import encode
+from koord.answers.pending import find_pending
 from koord.answers.reading import Reading, ReportedPreemption, Target, TargetDetails, TargetKind
 from koord.api.keys import operators
 from koord.core.engine.holds import assume_holds
-from koord.core.engine.queue import find_pending
 from koord.core.engine.scoring import Scoring
 from koord.core.engine.state import ClusterState
 from koord.core.eviction.candidates import find_candidates

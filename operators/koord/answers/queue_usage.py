@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from koord.answers.gpus import count_gpus
+from koord.answers.pending import find_pending
 from koord.answers.queue_view import gpus_of
-from koord.core.engine.queue import find_pending
 from koord.core.engine.state import ClusterState
 from koord.core.queue.plugin import Queues
 from koord.core.quota.model import DEFAULT

@@ -12,6 +12,7 @@ from typing import Any
 from koord.answers.encoding import encode
 from koord.answers.gpus import count_gpus
 from koord.answers.outlook import Look, decide_turns, view_standings
+from koord.answers.pending import find_pending, find_queue
 from koord.answers.reason_context import ContextFinder
 from koord.answers.standing import QueueStanding
 from koord.core.engine.planner import plan
@@ -81,9 +82,7 @@ def view_queue(
 
     With ``is_over``, until that is true, it is foreseen when units start.
     """
-    queue = Queue()
-    queue.absorb(state.everything(), state)
-    units = queue.pending()
+    queue, units = find_queue(state), find_pending(state)
     if is_over is not None:
         decide_turns(Look(state, units, scoring=scoring))
     outcome = plan(state.open_cycle(lambda: units), units, scoring)
@@ -97,7 +96,9 @@ def view_queue(
     for placement in outcome.placements:
         placed[placement.unit] += len(placement.assignments)
         nodes = {assignment.node for assignment in placement.assignments}
-        reasons.setdefault(placement.unit, Planned(len(placement.assignments), len(nodes)))
+        reasons.setdefault(
+            placement.unit, Planned(len(placement.assignments), len(nodes), waits=True)
+        )
     standings: Mapping[str, QueueStanding] = {}
     if is_over is not None:
         standings = view_standings(Look(state, units, reasons, scoring, is_over))

@@ -11,11 +11,11 @@ from typing import Any, Final
 from koord.answers.edits import SetQuota, Submit, Trial
 from koord.answers.encoding import encode, encode_amounts
 from koord.answers.explain import first_refusal
+from koord.answers.pending import find_pending
 from koord.answers.quota_view import WaitingUnit, find_waits
 from koord.answers.redaction import HiddenName, NameKind, redact
 from koord.answers.what_if import compare_shares, view_shares
 from koord.core.engine.planner import plan
-from koord.core.engine.queue import find_pending
 from koord.core.engine.scoring import Scoring
 from koord.core.engine.state import ClusterState
 from koord.core.gang.group import make_gang_key

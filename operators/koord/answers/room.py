@@ -7,21 +7,23 @@ what one more node would change are counted with the same filters as for pods th
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from heapq import nsmallest
 from typing import Any, Final
 
 from koord.answers.encoding import encode
 from koord.answers.explain import try_units
+from koord.answers.pending import find_pending
 from koord.core.defrag.shapes import GpuShape, make_shape_unit
 from koord.core.engine.cycle import Cycle
-from koord.core.engine.queue import find_pending
 from koord.core.engine.scoring import Scoring
 from koord.core.engine.state import ClusterState
 from koord.core.model.plan import Demand, Unit
 from koord.core.model.reasons import Reason, class_of
-from koord.core.plugins.node_diagnosis import NodeDiagnosis, NodeOffer, offers
+from koord.core.plugins.node_diagnosis import NodeDiagnosis, NodeOffer, offers, rank_offer
 from koord.core.topology.strategy.observation import DomainCapacity, domain_capacities
 
 MOST_DOMAINS: Final = 20
+MOST_NEAREST: Final = 5
 WHOLE_CLUSTER: Final = "cluster"
 
 
@@ -74,7 +76,8 @@ class ShapeRoom:
 
     ``fit`` is how many such pods fit now, counted per node; ``in_quota`` how many of those that are
     asked for the quota lets start, None if none is asked about. ``place`` is what the planner would
-    choose; empty if not all fit, and then ``reason`` says why.
+    choose; empty if not all fit, and then ``reason`` says why, and ``nearest`` which nodes take no
+    pod and lack least.
     """
 
     shape: str
@@ -85,6 +88,7 @@ class ShapeRoom:
     largest_gang: tuple[LayerGang, ...]
     domains: tuple[DomainRoom, ...]
     after_nodes: tuple[NodesToAdd, ...]
+    nearest: tuple[NodeOffer, ...] = ()
 
 
 def find_room(state: ClusterState, question: RoomQuestion) -> ShapeRoom:
@@ -110,7 +114,14 @@ def find_room(state: ClusterState, question: RoomQuestion) -> ShapeRoom:
         largest_gang=_find_largest(fit, domains),
         domains=_choose(domains, question.shape.pods),
         after_nodes=tuple(_find_nodes_to_add(state, question.shape, unit, node_offers, fit)),
+        nearest=() if nodes else _find_nearest(node_offers),
     )
+
+
+def _find_nearest(node_offers: list[NodeOffer]) -> tuple[NodeOffer, ...]:
+    """Return the nodes that come closest to taking a pod; details may name pods of others."""
+    full = (offer for offer in node_offers if not offer.pods)
+    return tuple(replace(offer, detail="") for offer in nsmallest(MOST_NEAREST, full, rank_offer))
 
 
 def _make_unit(state: ClusterState, question: RoomQuestion) -> Unit:
@@ -204,4 +215,5 @@ def _(room: ShapeRoom) -> dict[str, Any]:
         "largestGang": encode(room.largest_gang),
         "domains": encode(room.domains),
         "afterNodes": encode(room.after_nodes),
+        "nearest": encode(room.nearest),
     }

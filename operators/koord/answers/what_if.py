@@ -11,11 +11,11 @@ from koord.answers.edits import Edit, Trial, apply_edits
 from koord.answers.encoding import encode
 from koord.answers.envelope import AnswerGap, GapCause
 from koord.answers.explain import PlacementState
+from koord.answers.pending import find_pending
 from koord.answers.preemption import find_plan
 from koord.answers.queue_view import QueueEntry, view_queue
 from koord.answers.reading import Reading
 from koord.answers.redaction import ONE_UNIT, HiddenName, Sight, redact
-from koord.core.engine.queue import find_pending
 from koord.core.engine.scoring import Scoring
 from koord.core.engine.state import ClusterState
 from koord.core.eviction.model import Preemption

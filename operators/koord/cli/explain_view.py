@@ -51,7 +51,7 @@ from koord.core.model.reasons import RefusedByScheduler
 from koord.core.model.text import format_age, named
 from koord.core.model.units import approximate, tell_amount
 from koord.core.plugins.causes import NodeCause
-from koord.core.plugins.node_diagnosis import NodeOffer
+from koord.core.plugins.node_diagnosis import NodeOffer, rank_offer
 from koord.kube.client import Client
 from koord.kube.errors import KubeError
 
@@ -438,24 +438,18 @@ def make_offers(offers: ShapeOffers, most: int | None) -> Iterator[RenderableTyp
     yield f"{head}: room for {offers.fit} on {willing} of {all_nodes}"
     if not offers.nodes:
         return
-    nodes = sorted(offers.nodes, key=_distance)
+    nodes = sorted(offers.nodes, key=rank_offer)
     table = make_table("NODE", "FIT", "IN THE WAY", right={"FIT"})
     for offer in nodes[:most]:
         fit = Text(str(offer.pods), style="green" if offer.pods else "")
-        table.add_row(offer.node, fit, _describe_shortage(offer))
+        table.add_row(offer.node, fit, describe_shortage(offer))
     yield table
     if most is not None and len(nodes) > most:
         yield _summarize(nodes[most:])
 
 
-def _distance(offer: NodeOffer) -> tuple[float | str, ...]:
-    """Sort key: most room first, then what is nearest to fitting."""
-    is_closed = offer.cause not in {None, NodeCause.RESOURCE}
-    lacking = sum((requested - max(free, 0)) / requested for _, requested, free in offer.short)
-    return (-offer.pods, is_closed + len(offer.short), lacking, offer.cause or "", offer.node)
-
-
-def _describe_shortage(offer: NodeOffer) -> str:
+def describe_shortage(offer: NodeOffer) -> str:
+    """Return what keeps pods off a node: what closes it, and what it has too little of."""
     closed = ""
     if offer.cause is not None and offer.cause is not NodeCause.RESOURCE:
         closed = _CAUSES.get(offer.cause, str(offer.cause))

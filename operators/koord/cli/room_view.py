@@ -16,6 +16,7 @@ from koord.answers.gaps import head_of
 from koord.answers.room import RoomQuestion, ShapeRoom, find_room
 from koord.cli.cluster import read_without_target, refuse_gaps
 from koord.cli.common import ExitCode, Output, fail
+from koord.cli.explain_view import describe_shortage
 from koord.cli.output import count_of, make_table, print_in
 from koord.core.defrag.shapes import MOST_GPUS, MOST_PODS, parse_shape
 from koord.core.model.text import suggest
@@ -83,6 +84,10 @@ def make_room_parts(room: ShapeRoom) -> Iterator[RenderableType]:
     if room.in_quota is not None:
         yield f"Within the quota {room.in_quota} of them start together."
     yield from _describe_domains(room)
+    if room.nearest:
+        yield "Nearest to taking one:"
+        for offer in room.nearest:
+            yield Padding(Text(f"{offer.node}: {describe_shortage(offer)}"), (0, 0, 0, 2))
     if room.after_nodes:
         ways = [
             f"{count_of(more.count, 'more node')} like {more.like}" for more in room.after_nodes

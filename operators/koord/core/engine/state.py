@@ -87,6 +87,8 @@ class ClusterState:
         """Node -> uids of the pods that are charged to it."""
         self._changes = Changes()
         self._feeds: list[Feed] = []
+        self.followers: dict[type, object] = {}
+        """What follows the changes of this state and is made once for all who ask, by its class."""
 
     def plugin(self, kind: type[P]) -> P:
         return next(plugin for plugin in self.plugins if isinstance(plugin, kind))

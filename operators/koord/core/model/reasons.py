@@ -394,7 +394,8 @@ class BindFailed(PodReason):
 class Planned(Reason):
     """Nodes are found, and recorded on the pods or bound.
 
-    Every pod of the unit has one; other schedulers chose ``by_others`` of them.
+    Every pod of the unit has one; other schedulers chose ``by_others`` of them. If it ``waits``,
+    there is room for them, and nothing is recorded yet.
     """
 
     code: ClassVar = "Planned"
@@ -402,13 +403,15 @@ class Planned(Reason):
     is_placed: ClassVar = True
     rests_on: ClassVar = frozenset({"nodes"})
     says: ClassVar = (
-        "{pods:# pod} placed on {nodes:# node}{plan_id:? (plan {plan_id})}"
-        "{by_others:?; {by_others} of them by other schedulers}"
+        "{waits:?there is room for {pods:# pod} on {nodes:# node} now|{pods:# pod} placed on "
+        "{nodes:# node}{plan_id:? (plan {plan_id})}{by_others:?; {by_others} of them by other "
+        "schedulers}}"
     )
     pods: int
     nodes: int
     plan_id: str = ""
     by_others: int = 0
+    waits: bool = False
 
 
 @dataclass(frozen=True, slots=True)

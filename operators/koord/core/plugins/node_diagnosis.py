@@ -17,6 +17,7 @@ from koord.core.engine.cause import Cause
 from koord.core.engine.cycle import Cycle
 from koord.core.engine.labels import is_tolerated
 from koord.core.engine.node_table import NodeTable
+from koord.core.engine.plugin import Session
 from koord.core.engine.reasons import Closed
 from koord.core.model.constraints import AffinityTerm, PodConstraints, PodSelector, SpreadConstraint
 from koord.core.model.nodes import Node, Taint
@@ -32,13 +33,17 @@ from koord.core.plugins.volumes import VolumeCache, VolumesSession, constraints_
 
 @dataclass(slots=True)
 class NodeDiagnosis:
-    """What every node says to equal pods; ``other_pods`` are the pods on nodes, with their rows."""
+    """What every node says to equal pods.
+
+    ``list_others`` returns the pods on nodes, with their rows; few causes are about them.
+    """
 
     cycle: Cycle
     pods: tuple[Pod, ...]
     shape: PodShape
-    other_pods: tuple[tuple[Pod, int], ...] = ()
+    list_others: Callable[[], Sequence[tuple[Pod, int]]] = tuple
     checks: list[tuple[Cause, str, Mask]] = field(init=False)
+    _explaining: list[Session] = field(init=False)
     _first_by_value: dict[tuple[tuple[AffinityTerm, ...], str], dict[str, str]] = field(
         init=False, default_factory=dict
     )
@@ -46,6 +51,9 @@ class NodeDiagnosis:
 
     def __post_init__(self) -> None:
         self.checks = self.cycle.checks(self.shape)
+        default = Session.explain
+        sessions = self.cycle.sessions
+        self._explaining = [each for each in sessions if type(each).explain is not default]
 
     @property
     def subject(self) -> Pod:
@@ -58,7 +66,7 @@ class NodeDiagnosis:
         make = _DESCRIBERS.get(cause)
         if make is not None:
             return next(make(self, row), "")
-        texts = (session.explain(cause, self.shape, row) for session in self.cycle.sessions)
+        texts = (session.explain(cause, self.shape, row) for session in self._explaining)
         return next(filter(None, texts), "")
 
     def taint(self, row: int) -> Iterator[str]:
@@ -131,7 +139,7 @@ class NodeDiagnosis:
         """Yield pods that use an exclusive claim of the subject."""
         volumes = constraints_of(self.shape)
         exclusive = () if volumes is None else volumes.exclusive
-        for pod, _ in self.other_pods:
+        for pod, _ in self.list_others():
             for use in pod.claims:
                 if use.key in exclusive:
                     yield f"{use.key} by {pod.key}"
@@ -161,7 +169,7 @@ class NodeDiagnosis:
     def _find_excluding(self) -> dict[str, dict[str, str]]:
         """Return topology key -> label value -> the first pod there that excludes the subject."""
         excluding: dict[str, dict[str, str]] = {}
-        for pod, at in self.other_pods:
+        for pod, at in self.list_others():
             constraints = pod.shape.constraints
             for term in () if constraints is None else constraints.anti_affinity:
                 value = self._value_at(term.topology_key, at)
@@ -175,7 +183,7 @@ class NodeDiagnosis:
         if first_by_value is None:
             selects = self._state.selects
             first_by_value = self._first_by_value[terms, key] = {}
-            for pod, at in self.other_pods:
+            for pod, at in self.list_others():
                 if all(selects(term.pods, pod.profile) for term in terms):
                     first_by_value.setdefault(self._value_at(key, at), pod.key)
         return first_by_value
@@ -235,24 +243,45 @@ class NodeOffer:
 def offers(diagnosis: NodeDiagnosis) -> list[NodeOffer]:
     """Return the offers of all nodes for a pod, sorted by name."""
     cycle, shape = diagnosis.cycle, diagnosis.shape
-    room = cycle.room(shape)
-    node_offers = []
-    for name, row in cycle.table.live_rows():
-        cause = next((cause for cause, _, passed in diagnosis.checks if not passed[row]), None)
-        detail = diagnosis.describe(cause, row)
-        short = _short_at(cycle, shape, row)
-        node_offers.append(NodeOffer(name, int(room[row]), cause, detail, short))
-    return node_offers
+    room = cycle.room(shape).tolist()
+    causes, short = _find_first_causes(diagnosis), _find_short(cycle, shape)
+    return [
+        NodeOffer(
+            name,
+            room[row],
+            causes.get(row),
+            diagnosis.describe(causes.get(row), row),
+            tuple(short.get(row, ())),
+        )
+        for name, row in cycle.table.live_rows()
+    ]
 
 
-def _short_at(cycle: Cycle, shape: PodShape, row: int) -> tuple[tuple[str, int, int], ...]:
-    vector, requests = cycle.vector(shape), dict(shape.requests)
-    free = cycle.table.allocatable[:, row] - cycle.used[:, row]
-    return tuple(
-        (name, requests[name], max(int(free[column]), 0))
-        for name, column, amount in vector.items()  # of what no node has, the amount is 1
-        if free[column] < amount
-    )
+def _find_first_causes(diagnosis: NodeDiagnosis) -> dict[int, Cause]:
+    """Return the first check that a row fails, of rows that fail one."""
+    causes: dict[int, Cause] = {}
+    for cause, _, passed in reversed(diagnosis.checks):
+        causes |= dict.fromkeys(np.flatnonzero(~passed).tolist(), cause)
+    return causes
+
+
+def rank_offer(offer: NodeOffer) -> tuple[float | str, ...]:
+    """Return by what nodes are sorted: most room first, then what is nearest to fitting."""
+    is_closed = offer.cause not in {None, NodeCause.RESOURCE}
+    lacking = sum((requested - max(free, 0)) / requested for _, requested, free in offer.short)
+    return (-offer.pods, is_closed + len(offer.short), lacking, offer.cause or "", offer.node)
+
+
+def _find_short(cycle: Cycle, shape: PodShape) -> dict[int, list[tuple[str, int, int]]]:
+    """Return row -> what it has too little of: resource, requested, free."""
+    requests = dict(shape.requests)
+    short: dict[int, list[tuple[str, int, int]]] = {}
+    for name, column, amount in cycle.vector(shape).items():  # of what no node has, it is 1
+        free = cycle.table.allocatable[column] - cycle.used[column]
+        rows = np.flatnonzero(free < amount)
+        for row, left in zip(rows.tolist(), free[rows].tolist(), strict=True):
+            short.setdefault(row, []).append((name, requests[name], max(left, 0)))
+    return short
 
 
 def find_closed(diagnosis: NodeDiagnosis) -> tuple[Closed, ...]:
