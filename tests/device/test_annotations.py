@@ -140,6 +140,39 @@ def test_entries_of_a_device_object_that_cannot_be_used_are_left_out() -> None:
     ]
 
 
+def says(
+    kind: str = "Healthy", status: str = "False", time: str = "1970-01-01T00:16:40Z"
+) -> list[dict[str, str]]:
+    return [{"type": kind, "status": status, "lastTransitionTime": time}]
+
+
+@pytest.mark.parametrize(
+    ("conditions", "since"),
+    [
+        (says(), 1000.0),
+        (says(status="True"), None),
+        (says("Other"), None),
+        (says(time="soon"), None),
+        ([], None),
+        (None, None),
+        ("nonsense", None),
+    ],
+)
+def test_since_when_a_device_is_broken_is_as_its_condition_says(
+    conditions: object, since: float | None
+) -> None:
+    """Conditions decide nothing: those that cannot be read cost no device."""
+    broken = {"type": "gpu", "minor": 1, "conditions": conditions}
+    manifest = {
+        "metadata": {"name": "n0"},
+        "spec": {"devices": [{"type": "gpu", "health": True, "resources": {}}, broken]},
+    }
+    wire = msgspec.json.decode(msgspec.json.encode(manifest), type=WireCustomResource)
+    report = DeviceTranslator().translate(wire)
+    assert [device.minor for _, devices in report.devices for device in devices] == [0, 1]
+    assert report.unhealthy_since.get((GPU, 1)) == since
+
+
 def test_what_has_the_name_of_another_device_is_left_out() -> None:
     """It would be given out twice."""
     functions = [{"vfs": [{"minor": n, "busID": f"0000:1f:00.{n}"} for n in (1, 2)]}]

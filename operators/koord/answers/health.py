@@ -145,6 +145,7 @@ def _find_devices(state: ClusterState, _now: float) -> Iterator[HealthFinding]:
                 if device.is_recovering
                 else "its Device reports it as unhealthy",
                 f"koord devices {name}",
+                since=0.0 if device.is_recovering else device.since,
                 gpus_out=int(device.kind == GPU),
                 units=device.pods,
             )

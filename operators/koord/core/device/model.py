@@ -142,7 +142,8 @@ class DeviceReport:
     """What a Device object says: devices, their names, partitions (None: not said), labels.
 
     ``problems`` are entries that could not be used: path and what is wrong. ``shown_unhealthy`` are
-    the devices that the status shows as unhealthy.
+    the devices that the status shows as unhealthy. ``unhealthy_since`` says since when those are
+    that its spec has, in seconds since the epoch, where that is said.
     """
 
     node: str
@@ -152,6 +153,7 @@ class DeviceReport:
     labels: Mapping[str, str] = field(default_factory=dict)
     problems: tuple[tuple[str, str], ...] = ()
     shown_unhealthy: frozenset[DeviceKey] = field(default=frozenset(), compare=False)
+    unhealthy_since: Mapping[DeviceKey, float] = field(default_factory=dict, compare=False)
     uid: str = ""
     generation: int = 0
 

@@ -120,6 +120,8 @@ class DeviceState:
     is_recovering: bool = False
     """Healthy again, but not used yet."""
     id: str = ""
+    since: float = 0.0
+    """Since when it is unhealthy, in seconds since the epoch; 0: nobody says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,6 +279,7 @@ def _list_devices(
             tuple(sorted(users.get((kind, device.minor), ()))),
             plugin.recoveries.is_recovering(report, (kind, device.minor)),
             report.names.get((kind, device.minor), DeviceName()).id,
+            report.unhealthy_since.get((kind, device.minor), 0.0),
         )
         for kind, devices in ledger.inventory.devices
         for device in devices

@@ -69,6 +69,7 @@ from koord.kube.decode import MALFORMED
 from koord.kube.kind import Counted, PodReader
 from koord.kube.translate.amounts import parse_amount, to_amounts
 from koord.kube.translate.node_affinity import parse_node_selector, pinned_to, translate_selector
+from koord.kube.translate.pod_conditions import read_time
 from koord.kube.translate.statuses import SeenStatuses
 from koord.kube.wire import WireCustomResource, WireResourceClaim
 
@@ -111,7 +112,8 @@ class DeviceTranslator(SeenStatuses):
         meta = wire.metadata
         raw = self._see(meta.uid, wire.status)
         problems: list[tuple[str, str]] = []
-        entries = _read_entries(_SPEC.read(bytes(wire.spec)).devices or (), problems)
+        listed = _SPEC.read(bytes(wire.spec)).devices or ()
+        entries = _read_entries(listed, problems)
         names = {
             (kind, minor): name
             for kind, devices in entries.items()
@@ -128,9 +130,56 @@ class DeviceTranslator(SeenStatuses):
             labels=meta.labels or {},
             problems=tuple(problems),
             shown_unhealthy=_read_unhealthy(raw, names),
+            unhealthy_since=_read_since(bytes(wire.spec)) if _is_any_unhealthy(listed) else {},
             uid=meta.uid,
             generation=meta.generation,
         )
+
+
+class _DeviceCondition(msgspec.Struct, gc=False):
+    type: str = ""
+    status: str = ""
+    since: str = msgspec.field(default="", name="lastTransitionTime")
+
+
+class _DeviceConditions(msgspec.Struct, gc=False):
+    type: str = ""
+    minor: int = 0
+    health: bool = False
+    conditions: list[_DeviceCondition] | None = None
+
+
+class _SpecConditions(msgspec.Struct, gc=False):
+    devices: list[_DeviceConditions] | None = None
+
+
+_conditions_decoder = msgspec.json.Decoder(_SpecConditions)
+_HEALTHY: Final = "Healthy"
+
+
+def _is_any_unhealthy(listed: Sequence[DeviceInfo]) -> bool:
+    return any(not entry.health for entry in listed[:MOST_DEVICES])
+
+
+def _read_since(spec: bytes) -> dict[DeviceKey, float]:
+    """Return since when devices are unhealthy, as conditions say; they decide nothing.
+
+    So one that cannot be read costs the times, and no device.
+    """
+    try:
+        listed = _conditions_decoder.decode(spec).devices or ()
+    except MALFORMED:
+        return {}
+    since: dict[DeviceKey, float] = {}
+    for entry in listed[:MOST_DEVICES]:
+        times = [
+            read_time(condition.since)
+            for condition in entry.conditions or ()
+            if condition.type == _HEALTHY and condition.status == "False"
+        ]
+        if not entry.health and any(times):
+            since[entry.type, entry.minor] = max(times)
+    return since
 
 
 def _read_unhealthy(status: bytes, names: Mapping[DeviceKey, DeviceName]) -> frozenset[DeviceKey]:
