@@ -14,7 +14,7 @@ import pytest
 
 from koord.answers.envelope import GapCause
 from koord.answers.reading import Extent
-from koord.answers.remedies import RemedyActor, RemedyKind
+from koord.answers.remedies import RemedyActor, RemedyKind, Verified
 from koord.core.balance.outcome import CAPPED, NO_TARGET, NO_USAGE, NOT_SETTLED, Stop
 from koord.core.device.status import DeviceReadiness
 from koord.core.eviction.model import Outcome
@@ -41,7 +41,7 @@ OF_OUTPUT = {
     *map(str, MoveStage),
     "BeingDeleted",
     "NewLeader",
-    *map(str, (*GapCause, *RemedyKind, *RemedyActor)),
+    *map(str, (*GapCause, *RemedyKind, *RemedyActor, *Verified)),
     *(str(stop) for stop in Stop),
     *(refusal.rule for refusal in (NO_TARGET, NO_USAGE, NOT_SETTLED, *CAPPED.values())),
 }

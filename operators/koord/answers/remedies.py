@@ -9,8 +9,19 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
-VERIFIED: Final = "Yes"
-"""Planned on a copy with the change, it starts, unless something else that waits takes the room."""
+from koord.answers.encoding import encode
+
+
+class Verified(StrEnum):
+    """What was seen when a change was tried."""
+
+    YES = "Yes"
+    """Planned on a copy with the change, it starts, unless something else that waits takes the
+    room."""
+    NO = "No"
+    """Planned on a copy with the change, it does not start: it is not what keeps it."""
+    NOT_TRIED = "NotTried"
+    """There was no time to plan it."""
 
 
 class RemedyKind(StrEnum):
@@ -25,8 +36,12 @@ class RemedyKind(StrEnum):
     RAISE_MIN = "RaiseMin"
     ADD_NODES = "AddNodes"
     UNCORDON = "Uncordon"
+    WAIT_FOR = "WaitFor"
+    RELAX = "Relax"
     PREEMPT = "Preempt"
+    DEFRAGMENT = "Defragment"
     REMOVE_HOLD = "RemoveHold"
+    USE_OTHER_QUOTA = "UseOtherQuota"
 
 
 class RemedyActor(StrEnum):
@@ -36,36 +51,48 @@ class RemedyActor(StrEnum):
     QUOTA_ADMIN = "QuotaAdmin"
     CLUSTER_ADMIN = "ClusterAdmin"
     TIME = "Time"
-    """Nobody has to: the operators do it."""
+    """Nobody has to: the operators do it, or it happens by itself."""
+
+
+_SEEN: Final[Mapping[Verified, str]] = {
+    Verified.YES: "then it would start",
+    Verified.NO: "tried, and it would still wait",
+    Verified.NOT_TRIED: "not tried, that would take too long",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """One change that helps. ``change`` is its data; ``affects`` are units that it evicts."""
+    """One change. ``change`` is its data; ``affects`` are units that it evicts or moves."""
 
     kind: RemedyKind
     by: RemedyActor
     sentence: str
     change: Mapping[str, Any] = field(default_factory=dict)
     affects: tuple[str, ...] = ()
+    verified: Verified = Verified.YES
+
+    @property
+    def helps(self) -> bool:
+        return self.verified is Verified.YES
 
     def text(self) -> str:
         """Return what to do, and what was seen when that was tried."""
-        return f"{self.sentence}: then it would start."
+        return f"{self.sentence}: {_SEEN[self.verified]}."
 
 
 def encode_remedies(remedies: tuple[Remedy, ...]) -> dict[str, Any]:
-    """Return remedies as JSON has them."""
+    """Return remedies as JSON has them; names that are hidden are null."""
     return {
         "items": [
             {
                 "id": f"r{at}",
                 "kind": remedy.kind,
-                "change": dict(remedy.change),
+                "change": encode(remedy.change),
                 "by": remedy.by,
-                "verified": VERIFIED,
+                "verified": remedy.verified,
                 "then": remedy.text(),
-                "affects": list(remedy.affects),
+                "affects": encode(remedy.affects),
             }
             for at, remedy in enumerate(remedies, start=1)
         ]
