@@ -13,6 +13,7 @@ from aiohttp import web
 from koord.answers.reading import Reading, Target, TargetKind
 from koord.answers.redaction import EVERYTHING, Sight
 from koord.kube.errors import KubeError
+from koord.see.access import KeyAccess
 from koord.see.app import Server
 from koord.see.snapshots import OnDemand, Snapshots
 
@@ -35,7 +36,8 @@ class Stage:
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
         self._snapshots = Snapshots(self._read, on_demand=on_demand)
-        self._server = Server(self._snapshots, KEY)
+        self._access = KeyAccess(KEY)
+        self._server = Server(self._snapshots, self._access)
         self._runner: web.AppRunner | None = None
         self.root = self._call(self._start())
 
@@ -46,9 +48,9 @@ class Stage:
         self._runner = web.AppRunner(self._server.make_app(), shutdown_timeout=0.1)
         await self._runner.setup()
         await web.TCPSite(self._runner, "127.0.0.1", 0).start()
-        self._server.port = int(self._runner.addresses[0][1])
+        self._access.port = int(self._runner.addresses[0][1])
         await self._snapshots.read_once()
-        return f"http://127.0.0.1:{self._server.port}"
+        return f"http://127.0.0.1:{self._access.port}"
 
     def _read(self) -> tuple[Reading, Target]:
         if self.problem:

@@ -21,6 +21,7 @@ from koord.answers.reading import Reading, Target, TargetKind
 from koord.answers.story import make_story
 from koord.kube.errors import KubeError
 from koord.see import routes
+from koord.see.access import KeyAccess
 from koord.see.app import BASE, BURST, Bucket, Server
 from koord.see.manifests import ServerDefaults
 from koord.see.openapi import make_document
@@ -64,7 +65,7 @@ class Client:
 
     def __init__(self, session: aiohttp.ClientSession, server: Server, source: Changing) -> None:
         self.session, self.server, self.source = session, server, source
-        self.root = f"http://127.0.0.1:{server.port}"
+        self.root = f"http://127.0.0.1:{server.access.port}"
 
     async def get(self, path: str, **headers: str) -> tuple[int, Any, aiohttp.ClientResponse]:
         given = {"Authorization": f"Bearer {KEY}", **headers}
@@ -82,12 +83,12 @@ class Client:
 async def open_server(*, is_read: bool = True) -> AsyncIterator[Client]:
     source = Changing()
     snapshots = Snapshots(source.read)
-    server = Server(snapshots, KEY)
+    server = Server(snapshots, KeyAccess(KEY))
     runner = web.AppRunner(server.make_app(), shutdown_timeout=0.1)
     await runner.setup()
     try:
         await web.TCPSite(runner, "127.0.0.1", 0).start()
-        server.port = int(runner.addresses[0][1])
+        server.access.port = int(runner.addresses[0][1])
         if is_read:
             await snapshots.read_once()
         async with aiohttp.ClientSession() as session:

@@ -21,6 +21,7 @@ from koord.cli.connection import open_client
 from koord.cli.history_view import HistoryRequest, list_records, read_story
 from koord.cli.manifests import read_defaults
 from koord.kube.errors import KubeError
+from koord.see.access import KeyAccess
 from koord.see.app import BASE, Server
 from koord.see.page_files import ROOT
 from koord.see.snapshots import OnDemand, Snapshots
@@ -59,19 +60,20 @@ def serve(port: int, feed: str, kubeconfig: str, context: str) -> None:
 
 
 async def _serve(snapshots: Snapshots, port: int) -> None:
-    server = Server(snapshots, secrets.token_urlsafe(16))
+    access = KeyAccess(secrets.token_urlsafe(16))
+    server = Server(snapshots, access)
     runner = web.AppRunner(server.make_app(), access_log=None, shutdown_timeout=1.0)
     await runner.setup()
     try:
         site = web.TCPSite(runner, _HOST, port)
         await site.start()
-        server.port = int(runner.addresses[0][1])
-        address = f"http://{_HOST}:{server.port}"
-        say(f"page: {address}{ROOT}/#k={server.key}")
+        access.port = int(runner.addresses[0][1])
+        address = f"http://{_HOST}:{access.port}"
+        say(f"page: {address}{ROOT}/#k={access.key}")
         say(f"answers: {address}{BASE}/overview")
         say(f"what can be asked: {address}/openapi.json")
-        say(f"key: {server.key}")
-        say(f'for example: curl -H "Authorization: Bearer {server.key}" {address}{BASE}/queue')
+        say(f"key: {access.key}")
+        say(f'for example: curl -H "Authorization: Bearer {access.key}" {address}{BASE}/queue')
         reading = asyncio.create_task(snapshots.run())
         try:
             while time.monotonic() < server.asked_at + IDLE_SECONDS:

@@ -1,11 +1,9 @@
 """The routes as a web application for one person, on her own machine.
 
-Who asks must know a key that ``koord page`` prints: as a bearer token, or as the cookie that it is
-traded for. Requests for other hosts are refused, so no page of others reaches it by a name of its
-own. Nothing is written, and no other origin is let in. Computes no answer.
+Nothing is written, and no other origin is let in. Computes no answer, and does not know by what
+an asker is recognised.
 """
 
-import hmac
 import json
 import logging
 import secrets
@@ -20,6 +18,7 @@ from aiohttp import web
 
 from koord.api.yaml_text import load_yaml
 from koord.plain_text import escape
+from koord.see.access import KeyAccess
 from koord.see.openapi import make_document
 from koord.see.page_files import ROOT, find_file
 from koord.see.paging import ExpiredPage, InvalidQuery, make_page, parse_query
@@ -72,14 +71,12 @@ class Bucket:
 
 @dataclass(slots=True)
 class Server:
-    """Answers requests; ``port`` is that of the socket, which clients must have meant."""
+    """Answers requests of those whom ``access`` lets in."""
 
     snapshots: Snapshots
-    key: str
-    port: int = 0
+    access: KeyAccess
     asked_at: float = field(default_factory=time.monotonic)
     """When something was asked last; monotonic."""
-    _cookie: str = field(default_factory=lambda: secrets.token_urlsafe(24))
     _bucket: Bucket = field(default_factory=Bucket)
     _waiting: int = 0
     _streams: EventStreams = field(init=False)
@@ -100,11 +97,6 @@ class Server:
             app.router.add_route(route.method, f"{BASE}/{route.path}", self._serve(route))
         return app
 
-    @property
-    def _cookie_name(self) -> str:
-        """Cookies are sent to every port of a host: each page has one of its own."""
-        return f"koord-{self.port}"
-
     # --- who asks --------------------------------------------------------------------------------
 
     @web.middleware
@@ -124,33 +116,19 @@ class Server:
         return response
 
     def _check(self, request: web.Request) -> None:
-        hosts = {f"{name}:{self.port}" for name in ("127.0.0.1", "localhost", "[::1]")}
-        if request.host not in hosts:
-            raise web.HTTPMisdirectedRequest(reason="this is no name of this server")
+        self.access.check_host(request)
         is_page = f"{request.path}/".startswith(f"{ROOT}/")
-        if not is_page and request.path not in _OPEN and not self._is_known(request):
-            raise web.HTTPUnauthorized(reason="send the key that koord page printed")
+        if not is_page and request.path not in _OPEN:
+            self.access.check_asker(request)
         if request.path == "/healthz":
             return
         self.asked_at = time.monotonic()
         if not self._bucket.take():
             raise web.HTTPTooManyRequests(reason=f"at most {PER_SECOND} requests per second")
 
-    def _is_known(self, request: web.Request) -> bool:
-        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
-        if scheme.lower() == "bearer" and _equal(token.strip(), self.key):
-            return True
-        return _equal(request.cookies.get(self._cookie_name, ""), self._cookie)
-
     async def _begin_session(self, request: web.Request) -> web.Response:
-        """Trade the key for a cookie that scripts cannot read."""
-        body = await _read_body(request)
-        if not _equal(str(body.get("key", "")), self.key):
-            raise web.HTTPUnauthorized(reason="send the key that koord page printed")
         response = web.json_response({"instance": self.snapshots.instance})
-        response.set_cookie(
-            self._cookie_name, self._cookie, httponly=True, samesite="Strict", path="/"
-        )
+        self.access.begin_session(await _read_body(request), response)
         return response
 
     # --- answers ---------------------------------------------------------------------------------
@@ -248,10 +226,6 @@ async def _read_body(request: web.Request) -> Mapping[str, Any]:
     if not isinstance(body, dict):
         raise web.HTTPBadRequest(reason="the body is no object")
     return {str(key): value for key, value in body.items()}
-
-
-def _equal(given: str, right: str) -> bool:
-    return hmac.compare_digest(given.encode(errors="replace"), right.encode())
 
 
 _NAMES: Final = {
