@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
@@ -25,7 +26,8 @@ from koord.see.access import KeyAccess
 from koord.see.app import BASE, BURST, Bucket, Server
 from koord.see.manifests import ServerDefaults
 from koord.see.openapi import make_document
-from koord.see.routes import ROUTES, Ask
+from koord.see.paging import ListQuery, make_page
+from koord.see.routes import ROUTES
 from koord.see.snapshots import OnDemand, Snapshot, Snapshots
 from koord.see.stream import parse_topic
 
@@ -203,6 +205,19 @@ async def test_before_the_first_reading_it_says_why_there_is_no_answer() -> None
         await client.server.snapshots.read_once()
         _, refusal, _ = await client.get(f"{BASE}/overview")
         assert refusal["message"] == "no way"
+
+
+async def test_first_answers_do_not_wait_until_all_that_waits_is_planned(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With thousands of units a plan takes long, and a map needs none; later the old one serves."""
+    planned: list[int] = []
+    monkeypatch.setattr(Snapshot, "prepare", lambda self: planned.append(self.number))
+    async with open_server() as client:
+        assert (await client.get(f"{BASE}/map"))[0] == 200
+        assert planned == []
+        await client.server.snapshots.read_once()
+        assert planned == [2]
 
 
 async def test_a_reading_that_fails_keeps_what_was_read_before() -> None:
@@ -473,9 +488,18 @@ def test_changes_applied_to_the_first_answer_give_the_present_one(courses: list[
         for key in changes["gone"]:
             del shown[key.removeprefix("pod/")]
         order = changes.get("order") or [key for key in order if key not in changes["gone"]]
-        fresh = topic.route.compute(snapshot, Ask())
+        fresh = parse_topic("queue", "i").hello(snapshot)["value"]["items"]
         assert order == [f"pod/{row['names'][0]}" for row in fresh]
         assert shown == {row["names"][0]: row for row in fresh}
+
+
+def test_of_a_long_list_only_what_is_shown_is_written() -> None:
+    (route,) = (route for route in ROUTES if route.answer == "Queue")
+    assert route.form is not None
+    written: list[str] = []
+    form = replace(route.form, write=lambda entry: {"name": written.append(entry.names[0])})
+    page = make_page(fill(list("abcd")).waiting, ListQuery(2, sort="position"), form, "i")
+    assert (page["total"], written) == (4, ["default/a", "default/b"])
 
 
 def test_of_a_long_list_the_first_page_is_followed() -> None:
@@ -497,7 +521,17 @@ def test_of_a_long_list_the_first_page_is_followed() -> None:
 
 @pytest.mark.parametrize(
     "topic",
-    ["", "nothing", "room", "queue(colour=red)", "overview(a=b)", "quota", "x" * 2000, "queue("],
+    [
+        "",
+        "nothing",
+        "room",
+        "queue(colour=red)",
+        "queue(continue=x)",
+        "overview(a=b)",
+        "quota",
+        "x" * 2000,
+        "queue(",
+    ],
 )
 async def test_wrong_topics_are_refused(topic: str) -> None:
     async with open_server() as client:

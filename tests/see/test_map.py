@@ -22,7 +22,10 @@ from koord.answers.gpu_map import (
     make_cells,
     view_map,
 )
+from koord.answers.reading import Reading, Target, TargetKind
 from koord.answers.redaction import EVERYTHING, Sight
+from koord.see.routes import ROUTES, Ask
+from koord.see.snapshots import Snapshot
 
 NOW = 1_790_000_000.0
 FEW = st.integers(0, 12)
@@ -94,3 +97,12 @@ def test_every_gpu_is_one_cell(
     elif gpus.total <= MOST_CELLS:
         assert cells.count(FREE) == free
         assert sum(cells.count(letter) for letter in letters) <= used
+
+
+def test_the_route_writes_nodes_as_every_answer_is_written() -> None:
+    """It does so by itself: there are thousands of them."""
+    (route,) = (route for route in ROUTES if route.answer == "Map")
+    state = make_scene(NOW).state
+    snapshot = Snapshot(Reading(state), Target(TargetKind.POD, "default", ""), 1, NOW)
+    written = json.dumps(route.compute(snapshot, Ask()))
+    assert json.loads(written) == json.loads(json.dumps(encode(view_map(state, EVERYTHING))))

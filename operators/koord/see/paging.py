@@ -28,8 +28,10 @@ BOUNDS: Final = ("from", "to")
 """Parameters that are times: the first one of what is shown, and the first one behind it."""
 
 Row = Mapping[str, Any]
-SortValue = Callable[[Row], Any]
-"""Returns a text or a number; of one type for all rows."""
+Entry = Any
+"""What a list consists of: a document, or a value of which ``write`` makes one when it is shown."""
+SortValue = Callable[[Entry], Any]
+"""Returns a text or a number; of one type for all entries."""
 
 
 class InvalidQuery(ValueError):  # noqa: N818 - says what is wrong
@@ -44,12 +46,14 @@ class ExpiredPage(ValueError):  # noqa: N818 - says what is wrong
 class ListForm:
     """What a list can be asked: the first of ``sorts`` is its own order."""
 
-    key: Callable[[Row], str]
+    key: Callable[[Entry], str]
     sorts: Mapping[str, SortValue]
-    filters: Mapping[str, Callable[[Row], Collection[str]]] = field(default_factory=dict)
-    """Parameter -> the values of a row, of which one must be the given one."""
+    filters: Mapping[str, Callable[[Entry], Collection[str]]] = field(default_factory=dict)
+    """Parameter -> the values of an entry, of which one must be the given one."""
     time: str = ""
-    """The field whose time ``from`` and ``to`` limit; empty: there is none."""
+    """The field whose time ``from`` and ``to`` limit; empty: there is none. Of documents only."""
+    write: Callable[[Entry], Row] = lambda entry: entry
+    """Returns the document of an entry: of thousands of them few are shown."""
 
     @property
     def parameters(self) -> tuple[str, ...]:
@@ -136,31 +140,33 @@ def _continue(query: ListQuery, token: str, instance: str) -> ListQuery:
     return replace(query, after=(value, key))
 
 
-def select(rows: Sequence[Row], query: ListQuery, form: ListForm) -> list[Row]:
-    """Return all rows that are asked for, in order, whatever page they are on."""
+def select(entries: Sequence[Entry], query: ListQuery, form: ListForm) -> list[Entry]:
+    """Return all entries that are asked for, in order, whatever page they are on."""
     order, (begin, end) = form.sorts[query.sort], query.between
     chosen = [
-        row
-        for row in rows
-        if (not begin or row[form.time] >= begin)
-        and (not end or row[form.time] < end)
-        and all(value in form.filters[name](row) for name, value in query.filters.items())
-        and query.search in form.key(row)
+        entry
+        for entry in entries
+        if (not begin or entry[form.time] >= begin)
+        and (not end or entry[form.time] < end)
+        and all(value in form.filters[name](entry) for name, value in query.filters.items())
+        and (not query.search or query.search in form.key(entry))
     ]
-    return sorted(chosen, key=lambda row: (order(row), form.key(row)), reverse=query.is_descending)
+    return sorted(
+        chosen, key=lambda entry: (order(entry), form.key(entry)), reverse=query.is_descending
+    )
 
 
 def make_page(
-    rows: Sequence[Row], query: ListQuery, form: ListForm, instance: str
+    entries: Sequence[Entry], query: ListQuery, form: ListForm, instance: str
 ) -> dict[str, Any]:
     """Return the page that is asked for. Raises ``InvalidQuery`` for fields that no row has."""
-    return cut_page(select(rows, query, form), query, form, instance)
+    return cut_page(select(entries, query, form), query, form, instance)
 
 
 def cut_page(
-    chosen: Sequence[Row], query: ListQuery, form: ListForm, instance: str
+    chosen: Sequence[Entry], query: ListQuery, form: ListForm, instance: str
 ) -> dict[str, Any]:
-    """Return the page that is asked for of rows that were selected. Raises ``InvalidQuery``."""
+    """Return the page that is asked for of what was selected. Raises ``InvalidQuery``."""
     order = form.sorts[query.sort]
     left = chosen if query.after is None else _behind(chosen, query, form)
     shown = left[: query.limit]
@@ -169,19 +175,19 @@ def cut_page(
         parts = [instance, query.digest, order(shown[-1]), form.key(shown[-1])]
         token = base64.urlsafe_b64encode(json.dumps(parts).encode()).decode()
     return {
-        "items": [_with_fields(row, query.fields) for row in shown],
+        "items": [_with_fields(form.write(entry), query.fields) for entry in shown],
         "total": len(chosen),
         "remaining": len(left) - len(shown),
         "continue": token,
     }
 
 
-def _behind(chosen: Sequence[Row], query: ListQuery, form: ListForm) -> list[Row]:
+def _behind(chosen: Sequence[Entry], query: ListQuery, form: ListForm) -> list[Entry]:
     order, after = form.sorts[query.sort], query.after
     try:
         if query.is_descending:
-            return [row for row in chosen if (order(row), form.key(row)) < after]  # type: ignore[operator]
-        return [row for row in chosen if (order(row), form.key(row)) > after]  # type: ignore[operator]
+            return [each for each in chosen if (order(each), form.key(each)) < after]  # type: ignore[operator]
+        return [each for each in chosen if (order(each), form.key(each)) > after]  # type: ignore[operator]
     except TypeError:
         raise InvalidQuery("continue: not what a page before this one gave") from None
 

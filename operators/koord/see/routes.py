@@ -5,18 +5,18 @@ no HTTP: what is asked comes as values, and what is wrong with it is an exceptio
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from time import monotonic
 from typing import Any, Final
 
 from koord.answers.audit import to_text
 from koord.answers.devices import view_devices
 from koord.answers.edits import MOST_EDITS, EditError
-from koord.answers.encoding import encode
+from koord.answers.encoding import encode, name_of_field
 from koord.answers.envelope import AnswerGap, AnswerHead, GapCause
 from koord.answers.fragmentation import Fragmentation, view_fragmentation
 from koord.answers.gaps import head_of
-from koord.answers.gpu_map import GpuMap, view_map
+from koord.answers.gpu_map import GpuMap, MapNode, view_map
 from koord.answers.happenings import Subject
 from koord.answers.health import HealthFinding, encode_finding, find_sick
 from koord.answers.outlook import limit_time
@@ -24,7 +24,7 @@ from koord.answers.overview import Overview, view_overview
 from koord.answers.queue_view import QueueEntry
 from koord.answers.quota_view import QuotaView, encode_in_full, view_quota, view_quotas
 from koord.answers.reading import KindName, Target, TargetKind, TargetNotFoundError
-from koord.answers.redaction import redact
+from koord.answers.redaction import HiddenName, redact
 from koord.answers.remedies import encode_remedies
 from koord.answers.remedy_search import verify
 from koord.answers.reservations import ReservationUsage, view_reservation
@@ -37,6 +37,7 @@ from koord.answers.why import Explanation, make_answer
 from koord.core.defrag.shapes import MOST_GPUS, MOST_PODS, parse_shape
 from koord.core.device.plugin import Devices
 from koord.core.engine.scoring import Scoring
+from koord.core.model.reasons import class_of
 from koord.core.model.text import format_time
 from koord.core.reservation.plugin import Reservations
 from koord.kube.errors import KubeError
@@ -141,8 +142,8 @@ def _overview(snapshot: Snapshot, _: Ask) -> Any:
     return encode(view_overview(snapshot.reading.state, snapshot.waiting, snapshot.at))
 
 
-def _queue(snapshot: Snapshot, _: Ask) -> list[Row]:
-    return [encode(entry) for entry in snapshot.waiting]
+def _queue(snapshot: Snapshot, _: Ask) -> tuple[QueueEntry, ...]:
+    return snapshot.waiting
 
 
 def _explain(snapshot: Snapshot, ask: Ask) -> Explanation:
@@ -243,7 +244,14 @@ def _node(snapshot: Snapshot, ask: Ask) -> Any:
 
 
 def _map(snapshot: Snapshot, _: Ask) -> Any:
-    return encode(view_map(snapshot.reading.state, snapshot.reading.sight))
+    view = view_map(snapshot.reading.state, snapshot.reading.sight)
+    return {**encode(replace(view, nodes=())), "nodes": _encode_alike(view.nodes)}
+
+
+def _encode_alike(values: Sequence[MapNode]) -> list[Row]:
+    """Encode thousands of values of one class, which have only texts, numbers and lists of them."""
+    names = [(each.name, name_of_field(MapNode, each.name)) for each in fields(MapNode)]
+    return [{name: getattr(value, attribute) for attribute, name in names} for value in values]
 
 
 def _devices(snapshot: Snapshot, ask: Ask) -> Any:
@@ -335,14 +343,23 @@ _WHAT_IF_BODY: Final = {
 }
 
 
-def _unit_of(row: Row) -> str:
-    names = [name or "" for name in row["names"]]
-    hidden = "" if all(names) else f"#{row['position'] or 0}.{row['since']}"
-    return f"{row['kind']}/{','.join(names)}{hidden}"
+def _names_of(entry: QueueEntry) -> list[str]:
+    """Return the names of what waits, as the asker sees them: empty ones if they are hidden."""
+    return ["" if isinstance(name, HiddenName) else name for name in entry.names]
 
 
-def _place_of(row: Row) -> int:
-    return row["position"] or 1 << 62  # what has none comes last
+def _unit_of(entry: QueueEntry) -> str:
+    names = _names_of(entry)
+    hidden = "" if all(names) else f"#{entry.position}.{format_time(entry.since)}"
+    return f"{entry.kind}/{','.join(names)}{hidden}"
+
+
+def _place_of(entry: QueueEntry) -> int:
+    return entry.position or 1 << 62  # what has none comes last
+
+
+def _spaces_of(entry: QueueEntry) -> set[str]:
+    return {name.partition("/")[0] for name in _names_of(entry)}
 
 
 def _texts(name: str) -> Callable[[Row], Sequence[str]]:
@@ -353,17 +370,18 @@ _QUEUE: Final = ListForm(
     key=_unit_of,
     sorts={
         "position": _place_of,
-        "since": lambda row: row["since"],
-        "gpus": lambda row: row["gpus"],
-        "pods": lambda row: row["pods"],
-        "priority": lambda row: row["priority"],
+        "since": lambda entry: entry.since,
+        "gpus": lambda entry: entry.gpus,
+        "pods": lambda entry: entry.pods,
+        "priority": lambda entry: entry.priority,
     },
     filters={
-        "namespace": lambda row: {(name or "").partition("/")[0] for name in row["names"]},
-        "quota": lambda row: row["quotas"],
-        "class": _texts("class"),
-        "reason": _texts("reason"),
+        "namespace": _spaces_of,
+        "quota": lambda entry: entry.quotas,
+        "class": lambda entry: (str(class_of(entry.reason.code)),),
+        "reason": lambda entry: (entry.reason.code,),
     },
+    write=encode,
 )
 _BY_NAME: Final = ListForm(key=lambda row: row["name"], sorts={"name": lambda row: row["name"]})
 _NODES: Final = ListForm(

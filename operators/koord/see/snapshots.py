@@ -146,12 +146,17 @@ class Snapshots:
             log.warning("Cannot read the cluster", extra={"problem": self.problem})
         else:
             snapshot = Snapshot(reading, target, number, time.time(), self._on_demand)
-            if time.monotonic() < self._answered_at + _FORGOTTEN_SECONDS:
+            # The answer before this one serves until this one is quick; without one, nobody waits.
+            if self.last is not None and self._is_asked:
                 await loop.run_in_executor(self._answerer, snapshot.prepare)
             self.last = snapshot
             self.problem = ""
         async with self._changed:
             self._changed.notify_all()
+
+    @property
+    def _is_asked(self) -> bool:
+        return time.monotonic() < self._answered_at + _FORGOTTEN_SECONDS
 
     async def answer(self, compute: Callable[[], T]) -> T:
         """Compute something from a snapshot, after what others asked before."""

@@ -21,6 +21,7 @@ from aiohttp import web
 from koord.core.model.text import format_milliseconds
 from koord.plain_text import escape
 from koord.see.paging import (
+    Entry,
     ExpiredPage,
     InvalidQuery,
     ListQuery,
@@ -58,8 +59,8 @@ class Topic:
     """Rows of the first page of a list by key, or the value under an empty one."""
     total: int = 0
     """Rows of the whole list."""
-    behind: list[Row] = field(default_factory=list)
-    """Rows behind the first page, as they were last: of them it is only told that they changed."""
+    behind: list[Entry] = field(default_factory=list)
+    """What is behind the first page, as it was last: of it it is only told that it changed."""
     has_begun: bool = False
 
     def hello(self, snapshot: Snapshot) -> dict[str, Any]:
@@ -77,9 +78,10 @@ class Topic:
             self.sent = {"": value}
             return None
         chosen = select(value, query, form)
-        self.sent = {form.key(row): row for row in chosen[: query.limit]}
+        page = cut_page(chosen, query, form, self.instance)
+        self.sent = dict(zip(map(form.key, chosen), page["items"], strict=False))
         self.total, self.behind = len(chosen), chosen[query.limit :]
-        return cut_page(chosen, query, form, self.instance)
+        return page
 
     def changes(self, snapshot: Snapshot) -> dict[str, Any] | None:
         """Return what differs from what was sent; None if nothing does.
@@ -119,6 +121,8 @@ def parse_topic(text: str, instance: str) -> Topic:
     if missing:
         raise InvalidQuery(f"topic: {route.answer.lower()} needs {', '.join(missing)}")
     params = {key: value for key, value in given.items() if key not in names}
+    if "continue" in params:
+        raise InvalidQuery("topic: of a list its first page is followed, so there is no continue")
     if route.form is None and params:
         raise InvalidQuery(f"topic: {route.answer.lower()} has no {next(iter(params))}")
     query = parse_query(params, route.form, instance) if route.form is not None else None
