@@ -56,6 +56,7 @@ OF_VALUES = {
     *("ApplyForAll", "BestEffort", "ConstrainedBurst", "ContainerLevel", "DeviceLevel", "PodLevel"),
     *("GangFromNativePodGroup", "GangFromPodAnnotation", "GangFromPodGroupCrd", "GangFromOwner"),
     "GiveUp",
+    "BatchReclaim",
     *("ClusterTopologyLayer", "NodeTopologyLayer", "MustGather", "PreferGather", "NonStrict"),
     *("LeastAllocated", "MostAllocated", "PreScheduling", "RequestsAsCount", "RestartGang"),
     *("ForeignGate", "ReleaseAndBind", "ReleasePinned", "StandIn"),

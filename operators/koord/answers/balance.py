@@ -3,11 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from koord.core.balance.batch_reclaim import ReclaimPast
 from koord.core.balance.memory import BalancePast
 from koord.core.balance.outcome import RoundOutcome
 from koord.core.balance.policy import BalancePolicy, RebalanceSettings
 from koord.core.balance.thresholds import percent_of
 from koord.core.engine.state import ClusterState
+from koord.core.eviction.batch_reclaim import look
 from koord.core.eviction.rebalance import (
     BalanceContext,
     MeasuredCluster,
@@ -67,19 +69,23 @@ class BalanceView:
     moves: tuple[WouldMove, ...] = ()
     staying: tuple[WouldStay, ...] = ()
     caps_hit: tuple[str, ...] = ()
+    reclaims: tuple[WouldMove, ...] = ()
+    """Batch pods that would leave nodes on which prod pods need their room; without a target."""
 
 
 def view_balance(
     state: ClusterState,
     policy: BalancePolicy,
     settings: RebalanceSettings,
-    past: BalancePast,
+    pasts: tuple[BalancePast, ReclaimPast],
     context: BalanceContext,
 ) -> BalanceView:
-    """Return what a round would do; ``past`` is used up."""
+    """Return what a round would do, and a look for batch pods; both pasts are used up."""
+    past, reclaim_past = pasts
     past.detectors.kept = settings.detectors_kept
     measured = measure_cluster(state, settings.expiration, context.moment.now, context.moving)
     outcome = run_round(state, settings, measured, past, context)
+    reclaim = look(state, settings, reclaim_past, context)
     return BalanceView(
         policy.name,
         str(settings.mode),
@@ -90,11 +96,22 @@ def view_balance(
             WouldMove(move.pod.key, move.pod.node, move.target, move.reason.text())
             for move in outcome.moves
         ),
-        tuple(
-            WouldStay(stay.pod.key, stay.pod.node, stay.refusal.rule, stay.refusal.text)
-            for stay in outcome.staying
+        (
+            *(
+                WouldStay(stay.pod.key, stay.pod.node, stay.refusal.rule, stay.refusal.text)
+                for stay in outcome.staying
+            ),
+            *(
+                WouldStay(held.unit.pods[0].key, held.node, held.refusal.rule, held.refusal.text)
+                for held in reclaim.held
+            ),
         ),
         tuple(sorted(map(str, outcome.caps_hit))),
+        tuple(
+            WouldMove(pod.key, pod.node, "", eviction.shortage.text())
+            for eviction in reclaim.reclaims
+            for pod in eviction.unit.pods
+        ),
     )
 
 

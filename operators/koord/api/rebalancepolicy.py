@@ -171,6 +171,20 @@ class MoveCapsSpec(Model):
     """Of each controller or gang; 1 by default."""
 
 
+class BatchReclaim(Model):
+    """When batch pods leave nodes on which prod pods need their room.
+
+    At most one pod or gang leaves a node in 30 seconds, the lowest first.
+    """
+
+    memory_threshold: Annotated[float, Field(ge=1, le=100)] | None = None
+    """Percentage of its memory from which on a node gives batch pods. By default 65: five points
+    before Koordinator's agent would evict them, because reports are late."""
+    overcommit_grace: AtLeastOneSecond | None = None
+    """How long batch pods may request more batch resources than their node offers; without it they
+    stay however little it offers."""
+
+
 def _is_rarer(spec: "RebalancePolicySpec") -> bool:
     if spec.detector_cache_timeout is None:
         return True
@@ -244,6 +258,9 @@ class RebalancePolicySpec(BalanceThresholds):
     """Further pools, balanced after the nodes that the policy itself is about."""
     caps: MoveCapsSpec | None = None
     """How many pods one round moves at most."""
+    batch_reclaim: BatchReclaim | None = None
+    """Batch pods leave nodes that are short of memory or offer less than is bound; {} switches it
+    on. By default they stay."""
 
 
 class BalancedNodes(Model):
@@ -318,6 +335,51 @@ class ReportedMove(Model):
     """When it was decided."""
 
 
+class OvercommittedNode(Model):
+    """A node of which batch pods request more than it offers."""
+
+    node: str
+    """The node."""
+    since: Int64
+    """Since when, in seconds since the epoch."""
+
+
+class ReclaimedPod(Model):
+    """A batch pod that was to leave a node not long ago; it goes on after a restart."""
+
+    uid: str
+    """The uid of the pod."""
+    pod: str
+    """Namespace and name of the pod."""
+    node: str
+    """The node that it leaves."""
+    memory: Int64 = 0
+    """The bytes that it used, which reports show for a while."""
+    at: Int64
+    """When that was decided, in seconds since the epoch."""
+    left: Int64 = 0
+    """When it was first seen to end, in seconds since the epoch; 0: not yet."""
+
+
+class BatchReclaimStatus(Model):
+    """Nodes that prod pods need room of, and the batch pods that leave them."""
+
+    short_nodes: Int32 | None = None
+    """How many nodes use too much memory, or offer less than is bound, for too long."""
+    evicted: Int64 | None = None
+    """How many batch pods were to leave in all."""
+    would_evict: list[ReportedMove] | None = None
+    """What would leave now, had the policy to move anything."""
+    held: list[str] | None = None
+    """Why batch pods of short nodes stay, for the first of them."""
+    overcommitted: list[OvercommittedNode] | None = None
+    """Nodes of which batch pods request more than they offer."""
+    overcommitted_omitted: Int32 | None = None
+    """Such nodes that do not fit into the status; a restart begins their time again."""
+    recent: list[ReclaimedPod] | None = None
+    """Pods that were to leave lately."""
+
+
 class RebalancePolicyStatus(Model):
     """What the last rounds found and did."""
 
@@ -345,6 +407,8 @@ class RebalancePolicyStatus(Model):
     """The caps that kept the last round from moving more."""
     remembered: list[RememberedMove] | None = None
     """Moves that later rounds respect."""
+    batch_reclaim: BatchReclaimStatus | None = None
+    """Nodes that prod pods need room of, and the batch pods that leave them."""
     last_valid_spec: KeptSpec | None = None
     """The settings in force: those of the spec while valid, else the last valid ones."""
 

@@ -21,7 +21,6 @@ from koord.cli.cluster import read_cluster, refuse_gaps
 from koord.cli.common import ExitCode, Output, fail, warn
 from koord.cli.connection import open_client
 from koord.cli.output import count_of, make_table, print_in
-from koord.core.balance.memory import BalancePast
 from koord.core.balance.outcome import HAS_JOB
 from koord.core.balance.policy import BalancePolicy
 from koord.core.eviction.model import Moment
@@ -82,7 +81,7 @@ def show(name: str, kubeconfig: str, context: str, *, output: Output, is_dry_run
     if policy.settings is None:
         fail(f"RebalancePolicy {policy.name} has no valid settings", ExitCode.USAGE)
     min_runtime = reading.preemption.min_runtime if reading.preemption is not None else 0.0
-    past = read_rounds(read.statuses.get(policy.uid, {})).past if is_dry_run else BalancePast()
+    earlier = read_rounds(read.statuses.get(policy.uid, {}) if is_dry_run else {})
     moment = Moment(time.time(), min_runtime)
     balance_context = BalanceContext(
         moment,
@@ -93,7 +92,8 @@ def show(name: str, kubeconfig: str, context: str, *, output: Output, is_dry_run
         migration=reading.migration,
         moving=read.ordered.moving,
     )
-    view = view_balance(reading.state, policy, policy.settings, past, balance_context)
+    pasts = earlier.past, earlier.reclaim
+    view = view_balance(reading.state, policy, policy.settings, pasts, balance_context)
     print_in(
         output,
         head_of("Balance", reading),
@@ -143,11 +143,7 @@ def _draw(view: BalanceView, *, is_dry_run: bool) -> Iterator[RenderableType]:
         return
     for pool, stop in view.stops.items():
         yield Text(f"Nothing moves in pool {pool}: {_STOPS.get(stop, stop)}.")
-    if view.moves:
-        table = make_table("POD", "NODE", "TARGET", "REASON")
-        for move in view.moves:
-            table.add_row(move.pod, move.node, move.target, move.reason)
-        yield table
+    yield from _draw_moves(view)
     if view.staying:
         table = make_table("STAYS", "NODE", "RULE", "REASON")
         for stay in view.staying:
@@ -155,6 +151,19 @@ def _draw(view: BalanceView, *, is_dry_run: bool) -> Iterator[RenderableType]:
         yield table
     if view.caps_hit:
         yield Text(f"Caps keep more from moving: {', '.join(view.caps_hit)}.")
+
+
+def _draw_moves(view: BalanceView) -> Iterator[RenderableType]:
+    if view.moves:
+        table = make_table("POD", "NODE", "TARGET", "REASON")
+        for move in view.moves:
+            table.add_row(move.pod, move.node, move.target, move.reason)
+        yield table
+    if view.reclaims:
+        table = make_table("BATCH POD", "LEAVES", "REASON")
+        for move in view.reclaims:
+            table.add_row(move.pod, move.node, move.reason)
+        yield table
 
 
 def _draw_nodes(nodes: Sequence[LoadedNode]) -> Iterator[RenderableType]:

@@ -12,7 +12,9 @@ from typing_extensions import override
 
 from koord.api.rebalancepolicy import BalancedNodes, RebalancePolicyStatus, ReportedMove
 from koord.api.resource import to_time
+from koord.controllers.reclaim_rounds import ReclaimRounds, make_orders, report_reclaim
 from koord.controllers.rounds import Obstacle, PolicyRounds, RoundInputs, Rounds
+from koord.core.balance.batch_reclaim import LOOK_SECONDS, ReclaimPast
 from koord.core.balance.memory import BalancePast
 from koord.core.balance.model import NodeClass
 from koord.core.balance.outcome import HAS_JOB, Move, RoundOutcome
@@ -25,6 +27,7 @@ from koord.core.balance.policy import (
     find_rival,
 )
 from koord.core.engine.scoring import Scoring
+from koord.core.eviction.batch_reclaim import look
 from koord.core.eviction.model import Moment
 from koord.core.eviction.rebalance import (
     BalanceContext,
@@ -33,6 +36,7 @@ from koord.core.eviction.rebalance import (
     run_round,
 )
 from koord.core.migration.model import MigrationOptions
+from koord.kube.errors import KubeError
 from koord.kube.migration_jobs import MoveOrder
 from koord.kube.translate.balance import (
     MOST_DETECTORS,
@@ -54,6 +58,7 @@ class _BalanceRounds(Rounds):
     rounds: int = 0
     last_moves: list[ReportedMove] = field(default_factory=list)
     nodes: Counter[str] = field(default_factory=Counter)
+    reclaim: ReclaimRounds = field(default_factory=ReclaimRounds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +111,7 @@ class RebalancePolicies(PolicyRounds[RebalanceSettings, _BalanceRounds]):
             past=earlier.past,
             rounds=earlier.rounds,
             last_moves=list(earlier.last_moves),
+            reclaim=ReclaimRounds(earlier.reclaim, evicted=earlier.evicted),
         )
 
     @override
@@ -118,19 +124,69 @@ class RebalancePolicies(PolicyRounds[RebalanceSettings, _BalanceRounds]):
     ) -> None:
         rounds.past.detectors.kept = settings.detectors_kept
         measured = measure_cluster(self.state, settings.expiration, now, inputs.moving)
-        context = BalanceContext(
-            Moment(now, self.options.min_runtime),
-            self.options.scoring,
-            inputs.budgets,
-            lambda pod: HAS_JOB if not inputs.ordered.isdisjoint((pod.uid, pod.key)) else None,
-            self.options.migration,
-        )
+        context = self._make_context(inputs, now)
         outcome = run_round(self.state, settings, measured, rounds.past, context)
         rounds.rounds += 1
         if settings.moves:
             await self._order(settings, rounds, outcome.moves, now)
         rounds.nodes = _count_nodes(outcome, measured)
-        rounds.fields = _make_fields(settings, rounds, outcome, now)
+        rounds.fields = {
+            **_make_fields(settings, rounds, outcome, now),
+            **rounds.reclaim.encode(settings),
+        }
+
+    def _make_context(self, inputs: RoundInputs, now: float) -> BalanceContext:
+        return BalanceContext(
+            Moment(now, self.options.min_runtime),
+            self.options.scoring,
+            inputs.budgets,
+            lambda pod: HAS_JOB if not inputs.ordered.isdisjoint((pod.uid, pod.key)) else None,
+            self.options.migration,
+            inputs.moving,
+        )
+
+    @override
+    async def look(
+        self, settings: RebalanceSettings, rounds: _BalanceRounds, now: float
+    ) -> float | None:
+        """Look for nodes on which prod pods need the room of batch pods."""
+        reclaim = rounds.reclaim
+        if settings.batch_reclaim is None:
+            reclaim.past, rounds.look_error = ReclaimPast(), ""
+            rounds.fields.pop("batchReclaim", None)
+            return None
+        if now < reclaim.next_at:
+            return reclaim.next_at - now
+        reclaim.next_at = now + LOOK_SECONDS
+        inputs = await self.read_inputs()
+        if isinstance(inputs, str):
+            rounds.look_error = inputs
+            return LOOK_SECONDS
+        context = self._make_context(inputs, now)
+        reclaim.outcome = look(self.state, settings, reclaim.past, context)
+        rounds.look_error = ""
+        if settings.moves:
+            await self._reclaim(rounds, now)
+        rounds.fields = {**rounds.fields, **reclaim.encode(settings)}
+        if rounds.last_moves:
+            moves = RebalancePolicyStatus(moves=rounds.moves, last_moves=rounds.last_moves)
+            rounds.fields |= moves.encode_set()
+        return LOOK_SECONDS
+
+    async def _reclaim(self, rounds: _BalanceRounds, now: float) -> None:
+        for reclaim in rounds.reclaim.outcome.reclaims:
+            rounds.reclaim.past.note(reclaim, now)
+            for order in make_orders(reclaim, self.creator):
+                try:
+                    is_new = await self.orders.create(order)
+                except KubeError as error:
+                    rounds.look_error = f"a PodMigrationJob cannot be created: {error}"
+                    return
+                rounds.moves += is_new
+                rounds.reclaim.evicted += is_new
+            reported = report_reclaim(reclaim, now)
+            rounds.last_moves[:0] = reported
+            del rounds.last_moves[MOST_REPORTED:]
 
     async def _order(
         self,
@@ -154,8 +210,10 @@ class RebalancePolicies(PolicyRounds[RebalanceSettings, _BalanceRounds]):
         hot = rounds.nodes[NodeClass.HIGH] + rounds.nodes[NodeClass.PROD_HIGH]
         if not settings.moves:
             would = len(rounds.fields.get("wouldEvict") or ())
-            return "Advising", f"{hot} nodes are hot; {would} pods would be moved, and none is"
+            text = f"{hot} nodes are hot; {would} pods would be moved, and none is"
+            return "Advising", text + rounds.reclaim.tell(settings)
         text = f"{hot} nodes are hot; {rounds.moves} pods were moved so far"
+        text += rounds.reclaim.tell(settings)
         if not self.options.migration.is_on:
             text += "; PodMigrationJobs wait, since the setting migration.enabled is false"
         return "Balancing", text
@@ -177,6 +235,7 @@ _KEPT_FIELDS: Final = (
     "wouldEvict",
     "capsHit",
     "remembered",
+    "batchReclaim",
 )
 
 

@@ -50,6 +50,8 @@ class Rounds:
     """What the status says of them."""
     next_at: float = 0.0
     error: str = ""
+    """Why the last round has failed; ``look_error``: the last look between two rounds."""
+    look_error: str = ""
 
 
 R = TypeVar("R", bound=Rounds)
@@ -122,6 +124,10 @@ class PolicyRounds(Generic[S, R]):
         """Return why a policy with valid settings has no rounds."""
         return None
 
+    async def look(self, settings: S, rounds: R, now: float) -> float | None:  # noqa: ARG002 - for overriding
+        """Do what is due more often than rounds; return after how many seconds again."""
+        return None
+
     def goes_on_without(self, settings: S) -> bool:  # noqa: ARG002 - for overriding
         """Whether there is a round, too, while budgets and jobs cannot be read."""
         return False
@@ -152,10 +158,14 @@ class PolicyRounds(Generic[S, R]):
             await self._run(settings, rounds, now)
             if self.policies.get(name) is None:
                 return None  # deleted meanwhile, which is a change of its own
-        failed = ("Failed", rounds.error)
-        reason, text = failed if rounds.error else self.tell(settings, rounds)
-        self._write(policy, rounds, reason, text, is_ready=not rounds.error)
-        return max(1.0, rounds.next_at - now)
+        again = await self.look(settings, rounds, now)
+        if self.policies.get(name) is None:
+            return None
+        error = rounds.error or rounds.look_error
+        reason, text = ("Failed", error) if error else self.tell(settings, rounds)
+        self._write(policy, rounds, reason, text, is_ready=not error)
+        pause = rounds.next_at - now
+        return max(1.0, pause if again is None else min(pause, again))
 
     def _find_obstacle(self, policy: ObservedPolicy[S], settings: S) -> Obstacle | None:
         if settings.is_paused:
@@ -171,16 +181,22 @@ class PolicyRounds(Generic[S, R]):
 
     async def _run(self, settings: S, rounds: R, now: float) -> None:
         rounds.error = ""
-        inputs = RoundInputs()
+        inputs = await self.read_inputs()
+        if isinstance(inputs, str):
+            rounds.error = inputs
+            if not self.goes_on_without(settings):
+                return  # what is not known is not risked
+            inputs = RoundInputs()
+        await self.run(settings, rounds, inputs, now)
+
+    async def read_inputs(self) -> RoundInputs | str:
+        """Return what only the API server knows, or why it cannot be read."""
         try:
             budgets = await self.evictor.list_budgets()
             ordered = await self.orders.list(self.creator)
-            inputs = RoundInputs(budgets, ordered.pods, ordered.running, ordered.moving)
         except KubeError as error:
-            rounds.error = f"disruption budgets and PodMigrationJobs cannot be read: {error}"
-            if not self.goes_on_without(settings):
-                return  # what is not known is not risked
-        await self.run(settings, rounds, inputs, now)
+            return f"disruption budgets and PodMigrationJobs cannot be read: {error}"
+        return RoundInputs(budgets, ordered.pods, ordered.running, ordered.moving)
 
     async def order(self, order: MoveOrder, rounds: R) -> bool | None:
         """Order a job; return whether it is new. None: it failed, as others would by now."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, TypeAlias
 
+from koord.core.balance.batch_reclaim import BatchReclaimRules
 from koord.core.balance.detectors import make_condition
 from koord.core.balance.model import (
     PLACEMENT_MARGIN,
@@ -19,6 +20,7 @@ from koord.core.balance.model import (
 )
 from koord.core.engine.policies import ObservedPolicy
 from koord.core.model.selectors import LabelSelector, is_selected
+from koord.core.model.units import MEMORY
 
 DEFAULT_POOL: Final = "default"
 _ABNORMALITIES: Final = 5
@@ -62,6 +64,8 @@ class RebalanceSettings:
     included: frozenset[str] | None = None
     excluded: frozenset[str] = frozenset()
     pod_selectors: tuple[LabelSelector, ...] = ()
+    batch_reclaim: BatchReclaimRules | None = None
+    """When batch pods leave nodes that are short; None: they do not."""
 
     @property
     def detectors_kept(self) -> float:
@@ -128,9 +132,9 @@ def find_rival(policy: BalancePolicy, policies: Iterable[BalancePolicy]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CloseThreshold:
-    """Nodes get pods up to a use from which they give them away, or nearly."""
+    """Nodes get pods up to a use from which they give them away, or nearly; ``pods`` says which."""
 
-    pool: str
+    pods: str
     resource: str
     placed_to: float
     moved_from: float
@@ -138,7 +142,7 @@ class CloseThreshold:
     def text(self) -> str:
         return (
             f"placement fills nodes to {self.placed_to:g} % of {self.resource}, and from "
-            f"{self.moved_from:g} % on pods of pool {self.pool} are moved away; that must be at "
+            f"{self.moved_from:g} % on {self.pods} are moved away; that must be at "
             f"least {PLACEMENT_MARGIN:g} points more"
         )
 
@@ -153,5 +157,8 @@ def find_close_threshold(
         for resource, high in sorted(pool.thresholds.high.items()):
             limit = placed_to.get(resource, 0)
             if limit and limit > high - PLACEMENT_MARGIN:
-                return CloseThreshold(pool.name, resource, limit, high)
+                return CloseThreshold(f"pods of pool {pool.name}", resource, limit, high)
+    reclaim, limit = settings.batch_reclaim, placed_to.get(MEMORY, 0)
+    if reclaim is not None and limit > reclaim.memory_threshold - PLACEMENT_MARGIN:
+        return CloseThreshold("batch pods", MEMORY, limit, reclaim.memory_threshold)
     return None

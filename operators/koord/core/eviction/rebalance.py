@@ -63,12 +63,12 @@ _PROTECTED: Final[Mapping[Protection, str]] = {
 }
 
 
-_UNSELECTED: Final = MoveRefusal("E-5.1", "the policy leaves out its namespace or labels")
+UNSELECTED: Final = MoveRefusal("E-5.1", "the policy leaves out its namespace or labels")
 _DELETED: Final = MoveRefusal("E-5.3", "it is being deleted")
 _NOT_RUNNING: Final = MoveRefusal("E-5.3", "it does not run yet")
 _LAST_REPLICA: Final = MoveRefusal("E-5.11", "none of its workload would remain")
 _OF_WHOLE_GANG: Final = MoveRefusal("Gang", "what runs its gang would start all of it again")
-_OVER_BUDGET: Final = MoveRefusal("Budget", "a PodDisruptionBudget does not allow it")
+OVER_BUDGET: Final = MoveRefusal("Budget", "a PodDisruptionBudget does not allow it")
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +257,7 @@ class PlannedMoves:
 
     def _find_selection(self, pod: Pod) -> MoveRefusal | None:
         is_allowed = self._settings.allows(pod.namespace, dict(pod.profile.labels))
-        return None if is_allowed else _UNSELECTED
+        return None if is_allowed else UNSELECTED
 
     def _find_phase(self, pod: Pod) -> MoveRefusal | None:
         if not pod.is_alive:
@@ -294,4 +294,4 @@ class PlannedMoves:
     def _find_budget(self, pod: Pod) -> MoveRefusal | None:
         before: Collection[Pod] = tuple(self._moved.values())
         after = self._costs.count_violations((*before, pod))
-        return _OVER_BUDGET if after > self._costs.count_violations(before) else None
+        return OVER_BUDGET if after > self._costs.count_violations(before) else None

@@ -1,7 +1,7 @@
 """RebalancePolicies: what their specs say, and the parts of their status that are read back."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
@@ -13,15 +13,25 @@ from koord.api.rebalancepolicy import (
     DEFAULT_TOTAL,
     BalanceAnomalyCondition,
     BalanceThresholds,
+    BatchReclaim,
+    BatchReclaimStatus,
     MoveCapsSpec,
     NodeDetector,
+    OvercommittedNode,
     RebalancePolicySpec,
     RebalancePolicyStatus,
+    ReclaimedPod,
     RememberedMove,
     ReportedMove,
 )
 from koord.api.resource import LabelSelector as SelectorSpec
 from koord.api.shape import Shape
+from koord.core.balance.batch_reclaim import (
+    MEMORY_THRESHOLD,
+    BatchReclaimRules,
+    PastReclaim,
+    ReclaimPast,
+)
 from koord.core.balance.detectors import Detector, DetectorKey, DetectorKind
 from koord.core.balance.memory import BalancePast, PastMove
 from koord.core.balance.model import MoveCaps, Thresholds
@@ -60,6 +70,15 @@ def _make_settings(spec: RebalancePolicySpec) -> RebalanceSettings:
         None if include is None else frozenset(include),
         frozenset(exclude or ()),
         tuple(translate_selector(named.selector) for named in spec.pod_selectors or ()),
+        None if spec.batch_reclaim is None else _make_reclaim(spec.batch_reclaim),
+    )
+
+
+def _make_reclaim(reclaim: BatchReclaim) -> BatchReclaimRules:
+    threshold, grace = reclaim.memory_threshold, reclaim.overcommit_grace
+    return BatchReclaimRules(
+        MEMORY_THRESHOLD if threshold is None else threshold,
+        None if grace is None else read_seconds(grace),
     )
 
 
@@ -113,6 +132,9 @@ class EarlierRounds:
     rounds: int = 0
     moves: int = 0
     last_moves: tuple[ReportedMove, ...] = ()
+    reclaim: ReclaimPast = field(default_factory=ReclaimPast)
+    evicted: int = 0
+    """Batch pods that were to leave."""
 
 
 def read_rounds(status: Mapping[str, Any]) -> EarlierRounds:
@@ -133,7 +155,19 @@ def read_rounds(status: Mapping[str, Any]) -> EarlierRounds:
         seen.rounds or 0,
         seen.moves or 0,
         tuple(seen.last_moves or ()),
+        *_read_reclaim(seen.batch_reclaim or BatchReclaimStatus()),
     )
+
+
+def _read_reclaim(seen: BatchReclaimStatus) -> tuple[ReclaimPast, int]:
+    past = ReclaimPast(
+        {node.node: float(node.since) for node in seen.overcommitted or ()},
+        [
+            PastReclaim(pod.uid, pod.pod, pod.node, pod.memory, float(pod.at), float(pod.left))
+            for pod in seen.recent or ()
+        ],
+    )
+    return past, seen.evicted or 0
 
 
 def _read_detector(seen: NodeDetector) -> tuple[DetectorKey, Detector]:
@@ -174,4 +208,26 @@ def write_remembered(past: BalancePast) -> list[RememberedMove]:
             returns=move.returns,
         )
         for move in past.moves.values()
+    ]
+
+
+def write_overcommitted(past: ReclaimPast) -> list[OvercommittedNode]:
+    """Return the nodes that offer too little, the first ones first, as many as a status keeps."""
+    by_time = sorted(past.overcommitted.items(), key=lambda item: (item[1], item[0]))
+    return [
+        OvercommittedNode(node=node, since=int(since)) for node, since in by_time[:MOST_DETECTORS]
+    ]
+
+
+def write_reclaimed(past: ReclaimPast) -> list[ReclaimedPod]:
+    return [
+        ReclaimedPod(
+            uid=each.uid,
+            pod=each.pod,
+            node=each.node,
+            memory=each.memory,
+            at=int(each.at),
+            left=int(each.left),
+        )
+        for each in past.reclaims
     ]
