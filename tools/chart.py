@@ -64,6 +64,7 @@ PARTS = (
     Part("metrics", "manifests/overlays/metrics", "metrics"),
     Part("autoscaler", "manifests/overlays/autoscaler", "autoscaler"),
     Part("suspend", "manifests/overlays/suspend", "suspend"),
+    Part("amplification", "manifests/overlays/amplification", "amplification"),
     Part("owners", "manifests/overlays/owners", "owners"),
     Part("users", "manifests/overlays/users", "users"),
     Part("pod-monitor", "manifests/monitoring/pod-monitor.yaml", "monitoring.podMonitor"),

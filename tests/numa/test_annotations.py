@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given as for_all
+from hypothesis import strategies as st
 from tests.cluster import make_unit
 from tests.numa.test_plugin import PINNED, SINGLE, given, numa_cluster, pod
 
 from koord.api.keys import device
 from koord.core.engine.scoring import ScoringStrategy
+from koord.core.model.amplification import Amplification
 from koord.core.model.nodes import Node
+from koord.core.model.processor import Processor
 from koord.core.model.units import CPU, MEMORY
 from koord.core.numa.cpu_topology import CpuExclusive
 from koord.core.numa.cpus import CpuBind
@@ -174,10 +179,60 @@ def test_the_form_of_the_annotation_is_that_of_koordinator() -> None:
     }
 
 
+RATIOS = "node.koordinator.sh/resource-amplification-ratio"
+
+
 @pytest.mark.parametrize(
-    ("text", "cost"),
-    [("", 1000), ('{"cpu":1.5}', 1500), ('{"memory":2}', 1000), ('{"cpu":0.5}', 1000), ("[", 1000)],
+    ("text", "cpu", "memory"),
+    [
+        ("", 1000, 1000),
+        ('{"cpu":1.5}', 1500, 1000),
+        ('{"memory":2}', 1000, 2000),
+        ('{"cpu":1.333,"memory":1.005}', 1330, 1010),
+        ('{"cpu":100}', 100_000, 1000),
+        ("{}", 1000, 1000),
+    ],
 )
-def test_amplification(text: str, cost: int) -> None:
-    annotations = {"node.koordinator.sh/resource-amplification-ratio": text}
-    assert read_amplification(annotations) == cost
+def test_ratios_of_a_node_have_two_decimals(text: str, cpu: int, memory: int) -> None:
+    assert read_amplification({RATIOS: text}) == Amplification(cpu, memory)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("[", "is no JSON object of numbers"),
+        ('{"cpu":"1.5"}', "is no JSON object of numbers"),
+        ('{"cpu":NaN}', "is no JSON object of numbers"),
+        ('{"cpu":0.5}', "cpu must be 1 to 100: 0.5"),
+        ('{"cpu":1e300}', "cpu must be 1 to 100: 1e+300"),
+        ('{"cpu":1.5,"memory":-1}', "memory must be 1 to 100: -1"),
+        ('{"cpu":[[[[1]]]]}', "is no JSON object of numbers"),
+    ],
+)
+def test_ratios_that_cannot_be_read_are_a_problem(text: str, problem: str) -> None:
+    found = read_amplification({RATIOS: text})
+    assert found.problem.startswith(problem)
+    assert (found.cpu, found.memory) == (1000, 1000)
+
+
+@for_all(st.text() | st.dictionaries(st.text(), st.floats() | st.integers()).map(json.dumps))
+def test_no_text_of_ratios_is_fatal(text: str) -> None:
+    found = read_amplification({RATIOS: text})
+    assert 1000 <= found.cpu <= 100_000
+    assert 1000 <= found.memory <= 100_000
+
+
+def test_the_processor_of_a_node_is_read() -> None:
+    body = make_report("n0", {"cpu": "16", "memory": "64Gi"}, 2)
+    text = '{"cpuModel":"Xeon 8369B","hyperThreadEnabled":true,"turboEnabled":false,"vendorID":"x"}'
+    body["metadata"]["annotations"]["node.koordinator.sh/cpu-basic-info"] = text
+    report = translate(decode(body))
+    assert (report.processor, report.is_amplified) == (Processor("Xeon 8369B", True, False), False)
+    body["metadata"]["annotations"] |= {"node.koordinator.sh/cpu-basic-info": "[", RATIOS: "{}"}
+    report = translate(decode(body))
+    assert (report.processor, report.is_amplified) == (None, False)
+    assert [field for field, _ in report.problems] == [
+        "metadata.annotations[node.koordinator.sh/cpu-basic-info]"
+    ]
+    body["metadata"]["annotations"] |= {RATIOS: '{"cpu":1.5}'}
+    assert translate(decode(body)).is_amplified

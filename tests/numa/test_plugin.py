@@ -23,6 +23,7 @@ from koord.core.device.plugin import Devices
 from koord.core.engine import steps
 from koord.core.engine.cycle import Place
 from koord.core.engine.reasons import InsufficientNodes
+from koord.core.model.amplification import Amplification
 from koord.core.model.device_names import GPU
 from koord.core.model.gangs import GangMembership, GangSource
 from koord.core.model.reasons import TooExpensive
@@ -430,7 +431,7 @@ def test_a_pinned_cpu_costs_more_where_cpus_are_amplified() -> None:
     """16 CPUs are offered as 24; four pinned ones cost six."""
     cluster = numa_cluster()
     node = make_node("n0").cpu(24000).memory(128 * GIB).build()
-    cluster.nodes(replace(node, amplification=1500))
+    cluster.nodes(replace(node, amplification=Amplification(1500)))
     assert settle(cluster, pod("a", PINNED, cpu=4000)) == {"a": ([], "0-3", [])}
     assert placed(cluster.plan(make_unit("u", [pod("b", NumaAllocationHints(), cpu=18000)])))
     text = refused(cluster.plan(make_unit("v", [pod("b", NumaAllocationHints(), cpu=18001)])))

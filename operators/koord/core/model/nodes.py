@@ -4,6 +4,8 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from koord.core.model.amplification import NOT_AMPLIFIED, Amplification
+
 
 @dataclass(frozen=True, slots=True)
 class Taint:
@@ -29,8 +31,8 @@ class Node:
     """Resources and labels that the operators have added for its devices."""
     reserved: int = 0
     """CPUs that its annotation keeps for the system, as a set: bit n is CPU n."""
-    amplification: int = 1000
-    """What a pinned CPU costs, in milli-CPU: more where its CPUs are offered several times."""
+    amplification: Amplification = NOT_AMPLIFIED
+    """How many times its CPUs and its memory are offered, as its annotation says."""
     extensions: tuple[tuple[str, Hashable], ...] = ()
     """What annotations of the node say to plugins, by their names."""
     created: float = field(default=0.0, compare=False)

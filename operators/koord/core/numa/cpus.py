@@ -66,6 +66,12 @@ INSUFFICIENT: Final = Cause(
     "not enough cpus available to satisfy request",
     "Free pinned CPUs on {nodes}, or request fewer.",
 )
+BAD_RATIO: Final = Cause(
+    "InvalidAmplificationRatio",
+    _RANK + 4,
+    "node(s) invalid CPU amplification ratio",
+    "Correct the annotation resource-amplification-ratio of {nodes}.",
+)
 AMPLIFIED: Final = Cause(
     "InsufficientAmplifiedCPU",
     _RANK + 9,

@@ -10,9 +10,11 @@ from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 from koord.core.engine.scoring import ScoringStrategy
+from koord.core.model.amplification import NOT_AMPLIFIED, ONCE, Amplification
 from koord.core.model.nodes import Node
 from koord.core.model.pods import Allocation, AnnotationWrite, Pod
-from koord.core.model.units import CPU, format_amount
+from koord.core.model.processor import Processor
+from koord.core.model.units import CPU, MEMORY, format_amount
 from koord.core.model.zone_hints import NumaNodes
 from koord.core.numa.cpu_topology import CpuExclusive, Cpus, CpuTopology, format_cpuset
 from koord.core.numa.cpus import MILLI, CpuBind, CpuPool
@@ -73,6 +75,9 @@ class NumaReport:
     reserved: Cpus = 0
     pinned: tuple[tuple[str, Cpus], ...] = ()
     problems: tuple[tuple[str, str], ...] = ()
+    is_amplified: bool = False
+    """Whether ``zones`` are as they are offered: the report has ratios of its own."""
+    processor: Processor | None = None
 
 
 @dataclass(frozen=True)
@@ -89,6 +94,8 @@ class NumaLayout:
     bind: CpuBind | None = None
     cost: int = MILLI
     """Of a pinned CPU, in milli-CPU; more where CPUs are amplified, as those of ``zones`` are."""
+    is_cost_known: bool = True
+    """Whether the ratios of the node can be read; where they cannot, nothing is pinned."""
 
     @property
     def cpus(self) -> CpuTopology | None:
@@ -111,25 +118,40 @@ def make_layout(report: NumaReport | None, node: Node) -> NumaLayout:
     bind = _BINDS.get(labels.get(BIND_LABEL, ""))
     if report is None:
         return NumaLayout(label=label, bind=bind)
-    reserved, cost = node.reserved | report.reserved, node.amplification
+    reserved, ratios = node.reserved | report.reserved, node.amplification
     packs = labels.get(STRATEGY_LABEL) == ScoringStrategy.MOST_ALLOCATED
     strategy = ScoringStrategy.MOST_ALLOCATED if packs else ScoringStrategy.LEAST_ALLOCATED
-    cpus = report.cpus
+    cpus, of_zones = report.cpus, NOT_AMPLIFIED if report.is_amplified else ratios
     return NumaLayout(
         tuple(
-            (number, _offer(part, number, reserved, cpus, cost)) for number, part in report.zones
+            (number, _offer(part, _taken(cpus, number, reserved), ratios, of_zones))
+            for number, part in report.zones
         ),
         CpuPool(cpus, cpus.cpus & ~reserved, strategy) if cpus is not None else None,
         label,
         report.policy,
         bind or report.bind,
-        cost,
+        ratios.cpu,
+        is_cost_known=not ratios.problem,
     )
 
 
-def _offer(part: Part, number: int, reserved: Cpus, cpus: CpuTopology | None, cost: int) -> Part:
-    taken = (cpus.cpus_in(1 << number) & reserved).bit_count() * MILLI if cpus is not None else 0
-    return tuple((key, max(0, n - taken) * cost // MILLI if key == CPU else n) for key, n in part)
+def _taken(cpus: CpuTopology | None, number: int, reserved: Cpus) -> int:
+    """Return the milli-CPU that the system has of a NUMA node."""
+    return (cpus.cpus_in(1 << number) & reserved).bit_count() * MILLI if cpus is not None else 0
+
+
+def _offer(part: Part, taken: int, ratios: Amplification, of_zones: Amplification) -> Part:
+    """Return what a NUMA node offers to pods, rounded down.
+
+    ``of_zones``: what ``part`` is still to be multiplied by. What is ``taken`` always is.
+    """
+    factors = {CPU: of_zones.cpu, MEMORY: of_zones.memory}
+    reserved = {CPU: taken * ratios.cpu}
+    return tuple(
+        (key, max(0, amount * factors.get(key, ONCE) - reserved.get(key, 0)) // ONCE)
+        for key, amount in part
+    )
 
 
 @dataclass(frozen=True, slots=True)

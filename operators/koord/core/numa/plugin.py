@@ -14,6 +14,7 @@ from typing_extensions import override
 from koord.core.engine.allocations import NodeAllocations
 from koord.core.engine.cycle import Cycle
 from koord.core.engine.plugin import Plugin
+from koord.core.model.amplification import FIELD
 from koord.core.model.nodes import Node
 from koord.core.model.pod_charge import PodCharge
 from koord.core.model.pods import Pod
@@ -169,9 +170,11 @@ class Numa(Plugin):
     # --- cycles ----------------------------------------------------------------------------------
 
     def problems_of(self, node: str) -> tuple[tuple[str, str], ...]:
-        """Return the problems of the report of a node."""
-        report = self.reports.get(node)
-        return report.problems if report is not None else ()
+        """Return the problems of the report of a node, and of its own ratios."""
+        report, row = self.reports.get(node), self._row_of.get(node)
+        of_report = report.problems if report is not None else ()
+        problem = self._nodes[row].amplification.problem if row is not None else ""
+        return (*of_report, (FIELD, problem)) if problem else of_report
 
     def holder_of(self, uid: str) -> str:
         """Return the pod whose held room a pod uses; empty for none."""

@@ -30,6 +30,12 @@ def describe_detail(numa_cause: NumaCause) -> str:
     return numa_cause.describe()
 
 
+def describe_cost(count: int, cost: int, left: int, offered: int) -> str:
+    """Return why CPUs cannot be pinned where they are amplified; all but ``count`` in milli-CPU."""
+    cost_text, left_text, offered_text = (format_amount(CPU, n) for n in (cost, left, offered))
+    return f"{count} pinned CPUs cost {cost_text} of {left_text} free, {offered_text} are offered"
+
+
 def explain_zones(
     state: NumaState,
     demand: NumaDemand,

@@ -24,7 +24,12 @@ from koord.core.numa.model import (
     allocation_hints_of,
     find_own,
 )
-from koord.core.numa.reasons import InvalidNumaAnnotation, describe_detail, explain_zones
+from koord.core.numa.reasons import (
+    InvalidNumaAnnotation,
+    describe_cost,
+    describe_detail,
+    explain_zones,
+)
 from koord.core.numa.states import (
     FREE_CHOICE,
     NumaCause,
@@ -202,12 +207,23 @@ class NumaSession(Aligned):
     @override
     def explain(self, cause: Cause, shape: PodShape, row: int) -> str:
         demand, numa_cause = shape.ask_of(NAME), self._find_cause(cause, shape, row)
+        if cause is AMPLIFIED and isinstance(demand, NumaDemand):
+            return self._explain_cost(demand, shape, row)
         if numa_cause is None or not isinstance(demand, NumaDemand):
             return ""
         problems = self._plugin.problems_of(self._cycle.table.node_at(row).name)
         return explain_zones(
             self._states.state(int(self._state_of[row])), demand, numa_cause, problems
         )
+
+    def _explain_cost(self, demand: NumaDemand, shape: PodShape, row: int) -> str:
+        """Return what pinned CPUs cost on a row, and what is left there of what it offers."""
+        answer = self._choose(demand, shape, row)
+        if not isinstance(answer, NumaChoice):
+            return ""
+        offered = int(self._cycle.table.allocatable[self._cpu, row])
+        left = max(0, offered - int(self._cycle.used[self._cpu, row]))
+        return describe_cost(answer.cpus.bit_count(), answer.cost, left, offered)
 
     @override
     def signature(self, shape: PodShape, rows: Ints) -> Ints:

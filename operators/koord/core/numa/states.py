@@ -16,6 +16,7 @@ from koord.core.model.units import CPU, Amounts
 from koord.core.model.zone_hints import Hints, NumaNodes
 from koord.core.numa.cpu_topology import Cpus, CpusInUse, lowest_cpus
 from koord.core.numa.cpus import (
+    BAD_RATIO,
     MILLI,
     CpuBind,
     CpuCause,
@@ -239,6 +240,8 @@ def choose(
     request = request_cpus(demand.cpus, layout.cpus, layout.bind)
     if isinstance(request, CpuCause):
         return request
+    if request is not None and not layout.is_cost_known:
+        return CpuCause(BAD_RATIO, demand.cpus.milli)
     all_nodes = layout.all_nodes
     for _, hints in other_hints:
         for hint in hints or ():

@@ -4,7 +4,6 @@ What cannot be read is left out and named; the rest stays usable.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
@@ -13,6 +12,7 @@ from typing_extensions import override
 from koord.api.annotations import NUMA_TOPOLOGY_SPEC, RESOURCE_SPEC
 from koord.api.keys.device import (
     AMPLIFICATION,
+    CPU_BASIC_INFO,
     CPU_MANAGER_POLICY,
     CPU_TOPOLOGY,
     POD_CPU_ALLOCS,
@@ -20,10 +20,12 @@ from koord.api.keys.device import (
     QOS_CLASS,
 )
 from koord.api.keys.reservation import INNER_RESERVED
-from koord.api.parse import InvalidObject
+from koord.api.parse import InvalidObject, cut
 from koord.caches import cached_by_text
+from koord.core.model.amplification import NOT_AMPLIFIED, Amplification, to_hundredths
 from koord.core.model.pods import Allocation, PodShape
-from koord.core.model.units import CPU
+from koord.core.model.processor import Processor
+from koord.core.model.units import CPU, MEMORY
 from koord.core.model.zone_hints import MAX_NUMBER
 from koord.core.numa.cpu_topology import (
     CpuExclusive,
@@ -33,7 +35,7 @@ from koord.core.numa.cpu_topology import (
     make_topology,
     parse_cpuset,
 )
-from koord.core.numa.cpus import MILLI, PINNED_QOS, CpuBind, wants_pinned
+from koord.core.numa.cpus import PINNED_QOS, CpuBind, wants_pinned
 from koord.core.numa.model import (
     NAME,
     NO_ALLOCATION_HINTS,
@@ -55,7 +57,7 @@ Problems = list[tuple[str, str]]
 
 NODE_ZONE: Final = "Node"
 MOST_AMPLIFIED: Final = 100
-"""Larger ratios of CPUs are ignored."""
+"""Larger ratios are refused."""
 _ZONE_NAME: Final = "node-"
 _STATIC: Final = "static"
 _LOWER_BANDS: Final = frozenset({"koord-mid", "koord-batch", "koord-free"})
@@ -99,11 +101,18 @@ class _ResourceStatus(msgspec.Struct, gc=False):
     shares: list[_NumaShare] = msgspec.field(default_factory=list, name="numaNodeResources")
 
 
+class _BasicInfo(msgspec.Struct, gc=False):
+    model: str = msgspec.field(default="", name="cpuModel")
+    has_hyper_threads: bool = msgspec.field(default=False, name="hyperThreadEnabled")
+    has_turbo: bool = msgspec.field(default=False, name="turboEnabled")
+
+
 _cpus_decoder = msgspec.json.Decoder(_Cpus)
 _pods_decoder = msgspec.json.Decoder(list[_PodCpus])
 _manager_decoder = msgspec.json.Decoder(_CpuManager)
 _reservation_decoder = msgspec.json.Decoder(_Reservation)
 _ratios_decoder = msgspec.json.Decoder(dict[str, float])
+_processor_decoder = msgspec.json.Decoder(_BasicInfo)
 _status_decoder = msgspec.json.Decoder(_ResourceStatus)
 
 
@@ -127,7 +136,9 @@ def translate_node_topology(wire: WireNodeTopology) -> NumaReport:
         bind,
         reserved,
         read(POD_CPU_ALLOCS, _read_pods) or (),
-        tuple(problems),
+        is_amplified=bool(read(AMPLIFICATION, _ratios_decoder.decode)),
+        processor=read(CPU_BASIC_INFO, _read_processor),
+        problems=tuple(problems),
     )
 
 
@@ -201,13 +212,28 @@ def read_reserved(annotations: Mapping[str, str]) -> Cpus:
         return 0
 
 
-def read_amplification(annotations: Mapping[str, str]) -> int:
-    """Return the milli-CPU that a pinned CPU of a node costs."""
+def read_amplification(annotations: Mapping[str, str]) -> Amplification:
+    """Return how many times a node offers its resources, or why that cannot be read."""
     text = annotations.get(AMPLIFICATION)
-    with suppress(*MALFORMED):
-        ratio = _ratios_decoder.decode(text).get(CPU, 1.0) if text else 1.0
-        return round(ratio * MILLI) if 1 <= ratio <= MOST_AMPLIFIED else MILLI
-    return MILLI
+    return _read_ratios(text) if text else NOT_AMPLIFIED
+
+
+@cached_by_text()
+def _read_ratios(text: str) -> Amplification:
+    try:
+        ratios = _ratios_decoder.decode(text)
+    except MALFORMED as error:
+        return Amplification(problem=f"is no JSON object of numbers: {error}")
+    for name, ratio in sorted(ratios.items()):
+        if not 1 <= ratio <= MOST_AMPLIFIED:
+            return Amplification(problem=f"{cut(name)} must be 1 to {MOST_AMPLIFIED}: {ratio:g}")
+    cpu, memory = (to_hundredths(ratios.get(name, 1.0)) * 10 for name in (CPU, MEMORY))
+    return Amplification(cpu, memory)
+
+
+def _read_processor(text: str) -> Processor:
+    basic = _processor_decoder.decode(text)
+    return Processor(basic.model, basic.has_hyper_threads, basic.has_turbo)
 
 
 def read_numa_hints(
