@@ -34,8 +34,8 @@ GROUPS = {
 """Folders whose tests use the same control planes; those of all others are one group."""
 # fmt: off
 WITHOUT_CLUSTER = frozenset([
-    "agent", "audit", "conformance", "controllers", "core", "defrag", "device", "eviction",
-    "framework", "fuzz", "gang", "image", "isolation", "load", "maintenance", "migrate",
+    "agent", "audit", "colocation", "conformance", "controllers", "core", "defrag", "device",
+    "eviction", "framework", "fuzz", "gang", "image", "isolation", "load", "maintenance", "migrate",
     "migration", "names", "numa", "page", "placement", "preemption", "queue", "quota", "recorded",
     "reservation", "see", "support", "suspend", "text", "topology",
 ])

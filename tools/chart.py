@@ -66,6 +66,8 @@ PARTS = (
     Part("suspend", "manifests/overlays/suspend", "suspend"),
     Part("amplification", "manifests/overlays/amplification", "amplification"),
     Part("owners", "manifests/overlays/owners", "owners"),
+    Part("colocation", "manifests/overlays/colocation", "colocation"),
+    Part("slo-config", "manifests/overlays/slo-config", "sloConfig"),
     Part("users", "manifests/overlays/users", "users"),
     Part("pod-monitor", "manifests/monitoring/pod-monitor.yaml", "monitoring.podMonitor"),
     Part("alerts", "manifests/monitoring/alerts.yaml", "monitoring.alerts"),

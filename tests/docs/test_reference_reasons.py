@@ -16,6 +16,8 @@ from koord.answers.envelope import GapCause
 from koord.answers.reading import Extent
 from koord.answers.remedies import RemedyActor, RemedyKind, Verified
 from koord.core.balance.outcome import CAPPED, NO_TARGET, NO_USAGE, NOT_SETTLED, Stop
+from koord.core.colocation.publishing import Unusable
+from koord.core.colocation.terms import AmountTermKind
 from koord.core.device.status import DeviceReadiness
 from koord.core.eviction.model import Outcome
 from koord.core.migration.stage import MoveStage
@@ -71,6 +73,7 @@ OF_VALUES = {
     *("MaxMigratingGlobally", "MaxMigratingPerNamespace", "MaxMigratingPerNode"),
     *("MaxMigratingPerWorkload", "MaxUnavailablePerWorkload", "PriorityThreshold"),
     *("NotSet", "SystemCritical", "CloneSet", "ReplicationController", "PodGroup"),
+    *map(str, (*AmountTermKind, *Unusable)),
 }
 """Values of fields, annotations and settings: see the entries of these."""
 OF_KUBERNETES = {

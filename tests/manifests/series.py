@@ -16,9 +16,11 @@ from tests.objects import upsert_reservation
 from tests.reservation.make import make_reservation
 
 from koord.answers.standing import QueueStanding
+from koord.controllers.over_commit import Offered, OverCommitPublisher
 from koord.controllers.queue_looks import ForecastError, UnitStart
 from koord.controllers.quota_status import QuotaAudit
 from koord.core.audit.ring import Ring
+from koord.core.colocation.decide import OfferState
 from koord.core.engine.queue import Blocked, Queue
 from koord.core.engine.state import ClusterState
 from koord.core.load.aware import LoadAware
@@ -102,8 +104,13 @@ def make_metrics() -> Metrics:
         *collectors.rebalancing(lambda: [(("p", "low"), 1)], lambda: [(("p",), 1)]),
         *collectors.defragmentation(lambda: [(("p", "8", "now"), 1)], lambda: [(("p",), 1)]),
     ]
-    metrics.watch(*of_policies)
-    functions = {*made, collectors.rebalancing, collectors.defragmentation}
+    metrics.watch(*of_policies, *collectors.over_commit(_make_publisher()))
+    functions = {
+        *made,
+        collectors.rebalancing,
+        collectors.defragmentation,
+        collectors.over_commit,
+    }
     assert functions == set(_public_functions())
     for make, measured in made.items():
         series = make(measured)
@@ -116,6 +123,12 @@ def make_metrics() -> Metrics:
             pass
     metrics.take()
     return metrics
+
+
+def _make_publisher() -> OverCommitPublisher:
+    publisher = OverCommitPublisher(make_cluster_state(), Mock(), lambda: 0.0)
+    publisher.offered["n0"] = Offered(OfferState.PUBLISHED, "", {})
+    return publisher
 
 
 def _make_loaded() -> LoadAware:

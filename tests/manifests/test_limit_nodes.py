@@ -9,6 +9,8 @@ pytestmark = pytest.mark.sandbox
 
 OURS = "koordinator.sh/gpu-core"
 MARK = "operators.koordinator.sh/device-resources"
+BATCH = "kubernetes.io/batch-cpu"
+RECORD = "operators.koordinator.sh/over-commit"
 
 
 @pytest.fixture(scope="module")
@@ -62,4 +64,12 @@ def test_what_devices_add_is_allowed(operators, node) -> None:
     assert operators.send("PATCH", node, body, MERGE).status == 200
     gone = {"metadata": {"labels": dict.fromkeys(labels), "annotations": dict.fromkeys(marks)}}
     status = {"status": {"capacity": {OURS: None}, "allocatable": {OURS: None}}}
+    assert operators.send("PATCH", node, gone | status, MERGE).status == 200
+
+
+def test_what_is_offered_to_batch_pods_is_allowed(operators, node) -> None:
+    body = amounts(**{BATCH: "800"}) | {"metadata": {"annotations": {RECORD: "{}"}}}
+    assert operators.send("PATCH", node, body, MERGE).status == 200
+    gone = {"metadata": {"annotations": {RECORD: None}}}
+    status = {"status": {"capacity": {BATCH: None}, "allocatable": {BATCH: None}}}
     assert operators.send("PATCH", node, gone | status, MERGE).status == 200

@@ -34,8 +34,9 @@ ON_DEMAND = {
     *("koord_load_nodes", "koord_load_nodes_above_threshold"),
     *("koord_audit_records", "koord_audit_dropped"),
     "koord_owners_unknown_pods",
+    *("koord_over_commit_nodes", "koord_over_commit_offered", "koord_over_commit_writes"),
 }
-"""Series that are served while ``loadAware``, ``audit`` or ``owners`` are on."""
+"""Series that are served while ``loadAware``, ``audit``, ``owners`` or ``colocation`` are on."""
 
 
 def test_the_series_of_the_alerts_are_served(separate, tmp_path):

@@ -4,6 +4,7 @@ import pytest
 
 from koord.api.crdgen import RESOURCES
 from koord.domains.balance import REBALANCE_POLICIES
+from koord.domains.colocation import COLOCATION_POLICIES
 from koord.domains.defrag import DEFRAG_POLICIES
 from koord.domains.device import DEVICES, RESOURCE_CLAIMS
 from koord.domains.gang import NATIVE_POD_GROUPS, POD_GROUPS
@@ -24,7 +25,9 @@ EVERYWHERE = set(ALL_KINDS)
         (OPERATORS, EVERYWHERE),
         (
             (PLACEMENT,),
-            EVERYWHERE - {PROFILES, REBALANCE_POLICIES, POD_MIGRATION_JOBS, DEFRAG_POLICIES},
+            EVERYWHERE
+            - {PROFILES, REBALANCE_POLICIES, POD_MIGRATION_JOBS, DEFRAG_POLICIES}
+            - {COLOCATION_POLICIES},
         ),
         ((PROFILE,), {NODES, QUOTAS, PROFILES}),
         ((POD_GROUP,), {PODS, NODES, POD_GROUPS, TOPOLOGIES}),

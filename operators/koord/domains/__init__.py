@@ -203,4 +203,19 @@ DOMAINS: Final = (
             ),
         ),
     ),
+    Domain("slo-config", planning="koord.domains.slo_config:PLANNING"),
+    Domain(
+        "colocation",
+        resources=("koord.api.colocationpolicy:ColocationPolicy",),
+        planning="koord.domains.colocation:PLANNING",
+        settings={"colocation": "koord.domains.colocation_settings:ColocationSettings"},
+        operators=("koord.operators.colocationpolicy",),
+        commands=(
+            Command(
+                "colocation",
+                "koord.cli.colocation",
+                "Show what nodes offer to batch and mid pods, and why.",
+            ),
+        ),
+    ),
 )

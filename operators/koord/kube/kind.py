@@ -142,6 +142,8 @@ class Kind(Generic[W, T, R]):
     """Whether the objects of one namespace help a user who may not list all namespaces."""
     is_metadata_only: bool = False
     """Whether nothing is read of the objects but their metadata."""
+    only: str = ""
+    """The one object that is read, as ``namespace/name``; empty: all are. RBAC can grant that."""
     other_versions: tuple[str, ...] = ()
     """Versions of the same objects to read, in this order, where the first is not served."""
     absent_on: tuple[type[KubeError], ...] = ()
@@ -178,7 +180,8 @@ class Kind(Generic[W, T, R]):
         return tuple(map(self._path_of, (self.api_version, *self.other_versions)))
 
     def _path_of(self, version: str) -> str:
-        return f"{'/apis' if self.group else '/api'}/{version}/{self.plural}"
+        namespace = f"namespaces/{self.only.partition('/')[0]}/" if self.only else ""
+        return f"{'/apis' if self.group else '/api'}/{version}/{namespace}{self.plural}"
 
     def __str__(self) -> str:
         return self.resource
@@ -201,6 +204,7 @@ class Kind(Generic[W, T, R]):
             translator.translate,
             translator.forget,
             reject,
+            {"fieldSelector": f"metadata.name={self.only.partition('/')[2]}"} if self.only else {},
             other_paths=self.paths[1:],
             is_metadata_only=self.is_metadata_only,
             absent_on=self.absent_on,

@@ -1,7 +1,7 @@
 """Writes nodes: their status and, with the same right, their labels and annotations."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -38,6 +38,16 @@ class NodeWriter:
             )
             return True
         return False
+
+    async def change(self, node: Node, operations: Iterable[Mapping[str, Any]]) -> None:
+        """Apply a JSON patch to a node and its status. Raises ``KubeError``.
+
+        A node that was deleted and created again is left alone: ``Invalid``, as where one of the
+        operations tests for another value than there is.
+        """
+        path = f"/api/v1/nodes/{node.name}/status"
+        same_node = {"op": "test", "path": "/metadata/uid", "value": node.uid}
+        await self._client.patch(path, [same_node, *operations], Media.JSON_PATCH)
 
     async def take(self, node: str, key: str, pod: str, needs_it: NeedsLock) -> Locked | None:
         """Lock a node for a pod with the annotation ``key``; return the lock of another pod.

@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
+from koord.api.colocationpolicy import ColocationPolicy
 from koord.api.defragmentationpolicy import DefragmentationPolicy
 from koord.api.device import Device
 from koord.api.elasticquota import ElasticQuota
@@ -15,6 +16,7 @@ from koord.api.rebalancepolicy import RebalancePolicy
 from koord.api.reservation import Reservation
 from koord.api.resource import Resource
 from koord.core.balance.policy import BalancePolicy
+from koord.core.colocation.strategy import ObservedColocation
 from koord.core.defrag.policy import DefragPolicy
 from koord.core.device.model import DeviceReport
 from koord.core.maintenance.plugin import MaintenanceWindow
@@ -92,6 +94,10 @@ def ref_of_rebalance_policy(policy: BalancePolicy) -> ObjectRef:
 
 def ref_of_defrag_policy(policy: DefragPolicy) -> ObjectRef:
     return _ref_of(DefragmentationPolicy, policy.name, policy.uid)
+
+
+def ref_of_colocation_policy(policy: ObservedColocation) -> ObjectRef:
+    return _ref_of(ColocationPolicy, policy.name, policy.uid)
 
 
 def ref_of_maintenance(window: MaintenanceWindow) -> ObjectRef:

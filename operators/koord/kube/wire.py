@@ -167,9 +167,10 @@ class NodeSpec(Struct, gc=False):
 
 
 class NodeStatus(Struct, gc=False):
-    """``status`` of a node; ``allocatable`` stays raw."""
+    """``status`` of a node; amounts stay raw."""
 
     allocatable: Raw = Raw()
+    capacity: Raw = Raw()
 
 
 class WireNode(Struct, gc=False):
@@ -184,6 +185,13 @@ class WireNamespace(Struct, gc=False):
     """A Namespace: its name and labels."""
 
     metadata: WireObjectMeta = msgspec.field(default_factory=WireObjectMeta)
+
+
+class WireConfigMap(Struct, gc=False):
+    """A ConfigMap."""
+
+    metadata: WireObjectMeta = msgspec.field(default_factory=WireObjectMeta)
+    data: dict[str, str] | None = None
 
 
 class VolumeClaimSpec(Struct, rename="camel", gc=False):
@@ -465,6 +473,20 @@ class PodMetric(Struct, rename="camel", gc=False):
     pod_usage: NamedResources = msgspec.field(default_factory=NamedResources)
 
 
+class HostApplicationMetric(Struct, gc=False):
+    """One of ``status.hostApplicationMetric`` of a NodeMetric: what runs beside pods."""
+
+    name: str = ""
+    priority: str = ""
+    usage: NamedResources = msgspec.field(default_factory=NamedResources)
+
+
+class ReclaimableMetric(Struct, gc=False):
+    """``status.prodReclaimableMetric`` of a NodeMetric."""
+
+    resource: NamedResources = msgspec.field(default_factory=NamedResources)
+
+
 class CollectPolicy(Struct, rename="camel", gc=False):
     """``spec.metricCollectPolicy`` of a NodeMetric."""
 
@@ -484,6 +506,8 @@ class NodeMetricStatus(Struct, rename="camel", gc=False):
     update_time: datetime | None = None
     node_metric: NodeMetricInfo | None = None
     pods_metric: list[PodMetric] | None = None
+    host_application_metric: list[HostApplicationMetric] | None = None
+    prod_reclaimable_metric: ReclaimableMetric | None = None
 
 
 class WireNodeMetric(Struct, gc=False):

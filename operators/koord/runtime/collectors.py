@@ -14,6 +14,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 from typing_extensions import override
 
+from koord.controllers.over_commit import OverCommitPublisher
 from koord.controllers.preemption import PREEMPTION_OUTCOMES
 from koord.controllers.quota_status import QuotaAudit
 from koord.core.audit.ring import Ring
@@ -71,6 +72,32 @@ def rebalancing(counts: Callable[[], Samples], moves: Callable[[], Samples]) -> 
             "Pods that a RebalancePolicy has moved.",
             ["policy"],
             moves,
+        ),
+    ]
+
+
+def over_commit(publisher: OverCommitPublisher) -> list[Collector]:
+    return [
+        SeriesCollector(
+            GaugeMetricFamily,
+            "koord_over_commit_nodes",
+            "Nodes, by whether they offer batch and mid resources.",
+            ["state"],
+            publisher.counts,
+        ),
+        SeriesCollector(
+            GaugeMetricFamily,
+            "koord_over_commit_offered",
+            "Batch and mid resources that all nodes offer together.",
+            ["resource"],
+            publisher.totals,
+        ),
+        SeriesCollector(
+            CounterMetricFamily,
+            "koord_over_commit_writes",
+            "Writes of batch and mid resources to nodes, by outcome.",
+            ["outcome"],
+            publisher.writes,
         ),
     ]
 

@@ -5,10 +5,11 @@ from typing import TYPE_CHECKING
 from koord.core.load.aware import LoadAware
 from koord.core.load.model import LoadSource
 from koord.core.load.plugin import Loads
+from koord.domains.colocation_settings import ColocationSettings
 from koord.domains.load import NODE_METRICS
 from koord.domains.load_settings import LoadAwareSettings
 from koord.kube.load_metrics import MetricsPoller
-from koord.operators.names import PLACEMENT
+from koord.operators.names import COLOCATION, PLACEMENT
 from koord.runtime import collectors
 
 if TYPE_CHECKING:
@@ -17,11 +18,12 @@ if TYPE_CHECKING:
 
 def start(parts: "Parts") -> None:
     settings = parts.settings.of(LoadAwareSettings)
-    if PLACEMENT not in parts.operators or not settings.enabled:
-        return
+    places = PLACEMENT in parts.operators and settings.enabled
+    offers = COLOCATION in parts.operators and parts.settings.of(ColocationSettings).enabled
     state = parts.reader.state
-    parts.metrics.watch(*collectors.loads(state.plugin(LoadAware)))
-    if not settings.poll_metrics:
+    if places:
+        parts.metrics.watch(*collectors.loads(state.plugin(LoadAware)))
+    if not settings.poll_metrics or not (places or offers):
         return
 
     def node_of(key: str) -> str:
@@ -48,4 +50,5 @@ def start(parts: "Parts") -> None:
     parts.background.append(run)
     loads = state.plugin(Loads)
     parts.reader.polled[NODE_METRICS] = lambda: loads.of_source(LoadSource.METRICS_API)
-    parts.awaited.append(lambda: poller.has_asked)
+    if places:
+        parts.awaited.append(lambda: poller.has_asked)

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 from tests.conformance.adapters import (
     balance,
+    colocation,
     device,
     device_cpus,
     device_vendors,
@@ -30,7 +31,7 @@ AREAS: Mapping[str, Mapping[str, Adapter]] = {
     "preemption": preemption.ADAPTERS,
     "queue": queue.ADAPTERS,
     "reservation": reservation.ADAPTERS,
-    "rest": {**balance.ADAPTERS, **load.ADAPTERS},
+    "rest": {**balance.ADAPTERS, **colocation.ADAPTERS, **load.ADAPTERS},
     "topology": topology.ADAPTERS,
 }
 """Area -> kind -> adapter. A kind of a listed area that is not optional must have one."""

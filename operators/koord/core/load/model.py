@@ -53,6 +53,14 @@ class PodLoad:
 
 
 @dataclass(frozen=True, slots=True)
+class HostApplication:
+    """What runs on a node beside pods and the system, its class as reported; None: it has none."""
+
+    usage: Amounts
+    koordinator_class: KoordinatorClass | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class NodeLoad:
     """A report about one node.
 
@@ -74,6 +82,9 @@ class NodeLoad:
     """What runs there beside pods."""
     aggregates: Mapping[Aggregation, Mapping[float, Amounts]] = field(default_factory=dict)
     pods: Mapping[str, PodLoad] = field(default_factory=dict)
+    host_applications: tuple[HostApplication, ...] = ()
+    reclaimable: Amounts = field(default_factory=dict)
+    """What pods of class prod request and are not expected to need."""
 
     def is_outdated(self, now: float, seconds: float = EXPIRATION) -> bool:
         """Whether it is older than that at a time; without a time of its own it always is.

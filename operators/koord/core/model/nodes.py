@@ -18,7 +18,7 @@ class Taint:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One node. ``allocatable`` is in canonical units and includes ``pods``."""
+    """One node. ``allocatable`` is in canonical units and includes ``pods``; so is ``capacity``."""
 
     name: str
     uid: str = ""
@@ -37,6 +37,7 @@ class Node:
     """What annotations of the node say to plugins, by their names."""
     created: float = field(default=0.0, compare=False)
     """In seconds since the epoch; 0: unknown."""
+    capacity: Mapping[str, int] = field(default_factory=dict)
     out_since: float = field(default=0.0, compare=False)
     """Since when it has failed, or else is cordoned, in seconds since the epoch; 0: neither, or
     nobody wrote when."""

@@ -27,6 +27,7 @@ from koord.core.reservation.lifecycle import PriorityClass
 from koord.core.topology.cache import Topology
 from koord.core.topology.layers import Layer
 from koord.kube.translate.amounts import parse_amounts, parse_requests
+from koord.kube.translate.colocation import read_node_facts
 from koord.kube.translate.load_hints import read_own_limits
 from koord.kube.translate.node_affinity import parse_node_selector
 from koord.kube.translate.numa import read_amplification, read_reserved
@@ -98,8 +99,9 @@ def translate_node(wire: WireNode) -> Node:
         published=_split(annotations.get(operators.PUBLISHED, "")),
         reserved=read_reserved(annotations),
         amplification=read_amplification(annotations),
-        extensions=read_own_limits(annotations),
+        extensions=read_own_limits(annotations) + read_node_facts(wire),
         created=meta.creation_timestamp.timestamp() if meta.creation_timestamp else 0.0,
+        capacity=parse_amounts(bytes(wire.status.capacity)),
         out_since=_read_out_since(bytes(spec.taints)),
         resource_version=meta.resource_version,
     )

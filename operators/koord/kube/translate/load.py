@@ -14,6 +14,7 @@ from koord.core.load.model import (
     DEFAULT_INTERVAL,
     DEFAULT_WINDOW,
     Aggregation,
+    HostApplication,
     LoadSource,
     NodeLoad,
     PodLoad,
@@ -42,6 +43,7 @@ def translate_node_metric(wire: WireNodeMetric) -> NodeLoad:
     info = status.node_metric or NodeMetricInfo()
     policy = wire.spec.metric_collect_policy or CollectPolicy()
     interval, window = policy.report_interval_seconds, policy.aggregate_duration_seconds
+    reclaimable = status.prod_reclaimable_metric
     return NodeLoad(
         wire.metadata.name,
         LoadSource.NODE_METRIC,
@@ -53,6 +55,11 @@ def translate_node_metric(wire: WireNodeMetric) -> NodeLoad:
         _read(info.system_usage),
         _read_aggregates(info.aggregated_node_usages or ()),
         dict(_read_pods(status.pods_metric or ())),
+        tuple(
+            HostApplication(_read(application.usage), parse_class(application.priority))
+            for application in status.host_application_metric or ()
+        ),
+        _NOTHING if reclaimable is None else _read(reclaimable.resource),
     )
 
 

@@ -1,0 +1,166 @@
+"""Reads the cluster and prints what nodes offer to batch and mid pods.
+
+Not imported for ``--help``.
+"""
+
+import asyncio
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import Final
+
+import msgspec
+from rich.console import RenderableType
+from rich.text import Text
+
+from koord.answers.colocation import ExplainedNode, ExplainedResource, explain_node, explain_nodes
+from koord.answers.encoding import encode
+from koord.answers.gaps import head_of
+from koord.answers.reading import Reading, Target, TargetKind
+from koord.api.slo_config import NAME, NAMESPACE
+from koord.cli.cluster import read_cluster, refuse_gaps
+from koord.cli.common import ExitCode, Output, fail, warn
+from koord.cli.connection import open_client
+from koord.cli.output import make_table, print_in
+from koord.core.colocation.formula import PUBLISHED
+from koord.core.engine.state import ClusterState
+from koord.core.load.plugin import Loads
+from koord.core.model.text import suggest
+from koord.core.model.units import CPU, approximate, format_amount
+from koord.domains.colocation import COLOCATION_POLICIES
+from koord.domains.placement import NODES, PODS
+from koord.domains.slo_config import SLO_CONFIGS
+from koord.kube.client import Client
+from koord.kube.errors import Forbidden, KubeError, NotFound
+from koord.kube.kind import TranslatorOptions
+from koord.kube.load_metrics import fetch_metrics
+from koord.kube.wire import ObjectList, WireConfigMap, WireCustomResource
+
+_CONFIG_MAP: Final = f"/api/v1/namespaces/{NAMESPACE}/configmaps/{NAME}"
+_SECONDS: Final = 30.0
+"""Between two reports of metrics.k8s.io, for an answer."""
+
+
+def show_nodes(kubeconfig: str, context: str, *, output: Output) -> None:
+    reading = _read_or_fail(kubeconfig, context)
+    nodes = explain_nodes(reading.state, time.time())
+    print_in(
+        output,
+        head_of("Colocation", reading),
+        document=lambda: {"nodes": encode(nodes)},
+        names=lambda: (f"node/{node.node}" for node in nodes),
+        text=lambda: _draw_nodes(nodes),
+    )
+
+
+def show_node(name: str, kubeconfig: str, context: str, *, output: Output) -> None:
+    reading = _read_or_fail(kubeconfig, context)
+    node = explain_node(reading.state, name, time.time())
+    if node is None:
+        names = list(reading.state.table.row_of)
+        fail(f"there is no node {name}{suggest(name, names)}", ExitCode.USAGE)
+    print_in(
+        output,
+        head_of("NodeColocation", reading),
+        document=lambda: encode(node),
+        names=lambda: (f"node/{name}",),
+        text=lambda: _draw_node(node),
+    )
+
+
+def _read_or_fail(kubeconfig: str, context: str) -> Reading:
+    try:
+        reading = asyncio.run(_read(kubeconfig, context))
+    except KubeError as error:
+        fail(str(error), ExitCode.UNREADABLE)
+    refuse_gaps(reading, NODES, PODS)
+    return reading
+
+
+async def _read(kubeconfig: str, context: str) -> Reading:
+    async with open_client(kubeconfig, context) as (client, access):
+        reading = await read_cluster(client, Target(TargetKind.POD, access.namespace, ""))
+        await _read_settings(client, reading.state)
+        await _read_metrics(client, reading.state)
+        return reading
+
+
+async def _read_settings(client: Client, state: ClusterState) -> None:
+    translator = COLOCATION_POLICIES.make_translator(TranslatorOptions())
+    try:
+        body = await client.list(COLOCATION_POLICIES.path)
+        for wire in msgspec.json.decode(body, type=ObjectList[WireCustomResource]).items or ():
+            COLOCATION_POLICIES.upsert(state, translator.translate(wire))
+    except NotFound:
+        pass  # its CRD is not installed
+    except Forbidden:
+        warn("you may not list ColocationPolicies: nodes may offer something else")
+    try:
+        config = await client.get(_CONFIG_MAP, WireConfigMap)
+    except NotFound:
+        return
+    except Forbidden:
+        warn(f"you may not read the ConfigMap {NAMESPACE}/{NAME}: nodes may offer something else")
+        return
+    translated = SLO_CONFIGS.make_translator(TranslatorOptions()).translate(config)
+    SLO_CONFIGS.upsert(state, translated)
+    for problems in translated.problems.values():
+        warn(f"ConfigMap {NAMESPACE}/{NAME}: {'; '.join(problems)}")
+
+
+async def _read_metrics(client: Client, state: ClusterState) -> None:
+    """Read what nodes use from metrics.k8s.io where no NodeMetric says it."""
+    loads = state.plugin(Loads)
+    if not loads.lacks(state.table.row_of):
+        return
+
+    def node_of(key: str) -> str:
+        pod = state.pod_by_key(key)
+        return "" if pod is None else pod.node
+
+    with suppress(KubeError):
+        for report in (await fetch_metrics(client, node_of, _SECONDS)).values():
+            loads.upsert(report)
+
+
+def _draw_nodes(nodes: Sequence[ExplainedNode]) -> Iterator[RenderableType]:
+    if not nodes:
+        yield "There are no nodes."
+        return
+    heads = [name.partition("/")[2].upper() for name in PUBLISHED]
+    table = make_table("NODE", "STATE", *heads, right=heads, padding=2)
+    for node in nodes:
+        amounts = {each.resource: each.amount for each in node.resources}
+        cells = (_format(name, amounts[name]) if name in amounts else "" for name in PUBLISHED)
+        table.add_row(node.node, node.state, *cells)
+    yield table
+
+
+def _draw_node(node: ExplainedNode) -> Iterator[RenderableType]:
+    yield Text.assemble((f"Node {node.node} ", "bold"), node.state)
+    if node.sources:
+        yield f"  settings: {', over '.join(node.sources)}"
+    for name in node.ignored:
+        yield f"  {name} selects it, too, and does not count"
+    for problem in node.problems:
+        yield f"  ignored: {problem}"
+    if node.reason:
+        yield f"  {node.reason}"
+    for each in node.resources:
+        yield from _draw_resource(each)
+
+
+def _draw_resource(each: ExplainedResource) -> Iterator[RenderableType]:
+    table = make_table(each.resource, "AMOUNT", right=("AMOUNT",))
+    for term in each.terms:
+        table.add_row(f"  {term.text}", f"{term.amount:+}")
+    table.add_row("  offered", str(each.amount))
+    published = "not published" if each.published is None else str(each.published)
+    table.add_row("  published now", published)
+    yield table
+
+
+def _format(resource: str, amount: int) -> str:
+    if resource.endswith("-cpu"):
+        return format_amount(CPU, amount)
+    return approximate(resource, amount, down=True)

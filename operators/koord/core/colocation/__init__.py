@@ -1,0 +1,1 @@
+"""Over-commitment: what nodes offer to batch and mid pods beside what others are using."""

@@ -1,0 +1,148 @@
+"""What counts on a node against batch and mid pods, added up once for all formulas.
+
+Batch resources are what pods of class prod and mid leave. Pods of class batch and free never count.
+A pod counts while it is on the node and has not ended, also while it is being deleted.
+Amounts are milli-CPU and bytes.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from koord.core.load.model import NodeLoad
+from koord.core.model.koordinator_class import KoordinatorClass
+from koord.core.model.units import CPU, MEMORY, Amounts
+
+RESOURCES: Final = (CPU, MEMORY)
+LOW: Final = frozenset({KoordinatorClass.BATCH, KoordinatorClass.FREE})
+"""Classes that never count."""
+_ABOVE_BATCH: Final = frozenset({KoordinatorClass.PROD, KoordinatorClass.MID})
+_ABOVE_MID: Final = frozenset({KoordinatorClass.PROD})
+
+
+@dataclass(frozen=True, slots=True)
+class CountedPod:
+    """A pod on the node. With ``is_exclusive`` its CPUs are never given to others (QoS LSE).
+
+    ``requests`` are of CPU and memory; those of a mid pod are in mid resources, and are here, too.
+    """
+
+    key: str
+    koordinator_class: KoordinatorClass
+    requests: Amounts
+    is_exclusive: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ColocatedNode:
+    """A node as formulas see it; ``reserved`` is what its annotation keeps for the system.
+
+    ``faster`` is how much its CPUs are worth, in percent; ``third_party`` are the batch resources
+    that others use. ``report`` None: nobody reports what is used.
+    """
+
+    capacity: Amounts
+    allocatable: Amounts
+    pods: tuple[CountedPod, ...] = ()
+    report: NodeLoad | None = None
+    reserved: Amounts = field(default_factory=dict)
+    faster: int = 100
+    third_party: Amounts = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class HighPriorityUse:
+    """What pods above batch use of one resource, and request."""
+
+    used: int = 0
+    exclusive: int = 0
+    unmeasured: int = 0
+    """Requests of pods without a metric."""
+    peak: int = 0
+    """The larger of use and request of each pod with a metric."""
+    requested: int = 0
+    dangling: int = 0
+    prod_requested: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SystemUse:
+    """What is used beside pods: measured, by host applications, and reserved beyond both."""
+
+    measured: int
+    host_applications: int
+    reserved_beyond: int
+
+    @property
+    def total(self) -> int:
+        return self.measured + self.host_applications + self.reserved_beyond
+
+
+def add_up_pods(node: ColocatedNode) -> Mapping[str, HighPriorityUse]:
+    """Return what counts by resource."""
+    report = node.report
+    metrics = {} if report is None else report.pods
+    cpu, memory = HighPriorityUse(), HighPriorityUse()
+    dangling = set(metrics)
+    for pod in node.pods:
+        dangling.discard(pod.key)
+        if pod.koordinator_class in LOW:
+            continue
+        metric = metrics.get(pod.key)
+        usage = None if metric is None else metric.usage
+        is_prod = pod.koordinator_class is KoordinatorClass.PROD
+        _count(cpu, CPU, pod, usage, is_prod=is_prod, is_exclusive=pod.is_exclusive)
+        _count(memory, MEMORY, pod, usage, is_prod=is_prod, is_exclusive=False)
+    for key in dangling:
+        metric = metrics[key]
+        if metric.koordinator_class not in LOW:
+            cpu.dangling += metric.usage.get(CPU, 0)
+            memory.dangling += metric.usage.get(MEMORY, 0)
+    return {CPU: cpu, MEMORY: memory}
+
+
+def _count(  # noqa: PLR0913 - of one pod
+    total: HighPriorityUse,
+    resource: str,
+    pod: CountedPod,
+    usage: Amounts | None,
+    *,
+    is_prod: bool,
+    is_exclusive: bool,
+) -> None:
+    request = pod.requests.get(resource, 0)
+    total.requested += request
+    if is_prod:
+        total.prod_requested += request
+    if usage is None:
+        total.unmeasured += request
+        return
+    used = usage.get(resource, 0)
+    total.peak += max(request, used)
+    if is_exclusive:
+        total.exclusive += request
+    else:
+        total.used += used
+
+
+def find_reserved(node: ColocatedNode, resource: str) -> int:
+    """Return what the kubelet or the annotation reserves, whichever is more."""
+    by_kubelet = node.capacity.get(resource, 0) - node.allocatable.get(resource, 0)
+    return max(0, by_kubelet, node.reserved.get(resource, 0))
+
+
+def find_system_use(node: ColocatedNode, resource: str, *, for_mid: bool) -> SystemUse:
+    """Return what is used beside pods; host applications count if their class is higher."""
+    report, above = node.report, _ABOVE_MID if for_mid else _ABOVE_BATCH
+    measured = 0 if report is None else report.system.get(resource, 0)
+    applications = 0 if report is None else _add_up_host(report, resource, above)
+    beyond = max(0, find_reserved(node, resource) - measured - applications)
+    return SystemUse(measured, applications, beyond)
+
+
+def _add_up_host(report: NodeLoad, resource: str, above: Collection[KoordinatorClass]) -> int:
+    return sum(
+        application.usage.get(resource, 0)
+        for application in report.host_applications
+        if application.koordinator_class in above
+    )

@@ -1,0 +1,52 @@
+"""Keeps the ColocationPolicies of a cluster, and which nodes have to be looked at again.
+
+They have no part in planning: what is published on nodes is planned with like any resource.
+"""
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from typing_extensions import override
+
+from koord.core.colocation.strategy import ObservedColocation, PolicySettings
+from koord.core.engine.policies import Policies
+from koord.core.model.nodes import Node
+
+
+class ColocationPolicies(Policies[PolicySettings]):
+    """All ColocationPolicies, by name."""
+
+    name: ClassVar = "colocation"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.changes = 0
+        """Grows with each change of a policy."""
+        self._changed: dict[str, None] = {}
+
+    @override
+    def upsert(self, policy: ObservedColocation) -> None:
+        super().upsert(policy)
+        self.changes += 1
+
+    @override
+    def remove(self, policy: ObservedColocation) -> None:
+        super().remove(policy)
+        self.changes += 1
+
+    @override
+    def upsert_node(self, row: int, node: Node) -> None:
+        self._changed[node.name] = None
+
+    @override
+    def remove_node(self, row: int, name: str) -> None:
+        self._changed[name] = None
+
+    def note(self, node: str) -> None:
+        """Note that something about a node has changed, such as the report of what it uses."""
+        self._changed[node] = None
+
+    def take_changed(self) -> Mapping[str, None]:
+        """Return the nodes that have changed since the last call."""
+        changed, self._changed = self._changed, {}
+        return changed

@@ -1,0 +1,1 @@
+"""The settings of Koordinator's ConfigMap ``slo-controller-config``, as they are in force."""
