@@ -368,23 +368,37 @@ def _(offers: ShapeOffers) -> dict[str, Any]:
         "pods": offers.pods,
         "requests": {name: format_amount(name, amount) for name, amount in offers.requests},
         "fit": offers.fit,
-        "nodes": encode(offers.nodes),
+        "nodes": _write_offers(offers.nodes),
     }
 
 
 @encode.register
 def _(offer: NodeOffer) -> dict[str, Any]:
-    return {
-        "node": offer.node,
-        "pods": offer.pods,
-        "refusal": offer.cause,
-        "detail": offer.detail or None,
-        "short": [
+    return _write_offers((offer,))[0]
+
+
+def _write_offers(offers: Iterable[NodeOffer]) -> list[dict[str, Any]]:
+    """Return offers as JSON has them: there are thousands, and few that differ in amounts."""
+    amounts: dict[tuple[tuple[str, int, int], ...], list[dict[str, str]]] = {}
+    documents = []
+    for offer in offers:
+        short = amounts.get(offer.short)
+        if short is None:
+            short = amounts[offer.short] = [
+                {
+                    "resource": resource,
+                    "asked": format_amount(resource, requested),
+                    "free": format_amount(resource, free),
+                }
+                for resource, requested, free in offer.short
+            ]
+        documents.append(
             {
-                "resource": resource,
-                "asked": format_amount(resource, requested),
-                "free": format_amount(resource, free),
+                "node": offer.node,
+                "pods": offer.pods,
+                "refusal": offer.cause,
+                "detail": offer.detail or None,
+                "short": short,
             }
-            for resource, requested, free in offer.short
-        ],
-    }
+        )
+    return documents

@@ -151,11 +151,11 @@ def _find_unread_of_pods(reading: Reading, target: Target) -> Iterator[AnswerGap
     pods = reading.state.pods.values()
     if reading.extent_of(KindName.NAMESPACES) is not None and any(map(_chooses_namespaces, pods)):
         yield AnswerGap("namespaces", GapCause.NO_RIGHT, "which of them selectors choose")
-    if any(pod.claims for pod in pods if _is_asked_about(pod, target)):
-        for kind in VOLUME_KINDS:
-            if reading.extent_of(kind) is not None:
-                title = f"all {title_of_kind(reading, kind)}"
-                yield AnswerGap(title, GapCause.NO_RIGHT, "where volumes can be used")
+    unread = [kind for kind in VOLUME_KINDS if reading.extent_of(kind) is not None]
+    if unread and any(pod.claims for pod in _find_asked_about(reading, target)):
+        for kind in unread:
+            title = f"all {title_of_kind(reading, kind)}"
+            yield AnswerGap(title, GapCause.NO_RIGHT, "where volumes can be used")
 
 
 def _enumerate(parts: Sequence[str]) -> str:
@@ -195,7 +195,9 @@ def _chooses_namespaces(pod: Pod) -> bool:
     )
 
 
-def _is_asked_about(pod: Pod, target: Target) -> bool:
+def _find_asked_about(reading: Reading, target: Target) -> Iterable[Pod]:
     if target.is_planned_alone:
-        return pod.key == target.key
-    return pod.gang is not None and pod.gang.key == target.key
+        pod = reading.state.pod_by_key(target.key)
+        return () if pod is None else (pod,)
+    gangs = reading.state.gangs
+    return gangs.members(target.key).values() if target.key in gangs else ()

@@ -12,9 +12,9 @@ from typing import Final
 
 from koord.answers.devices import find_holdings
 from koord.answers.quota_users import find_users, largest_first
-from koord.core.autoscaler.plugin import find_elastic
+from koord.core.autoscaler.plugin import StartingNode, find_elastic
 from koord.core.autoscaler.reasons import NodesComing
-from koord.core.engine.reasons import InsufficientNodes
+from koord.core.engine.reasons import Elsewhere, InsufficientNodes
 from koord.core.engine.refused_units import Blocked
 from koord.core.engine.state import ClusterState
 from koord.core.eviction.reclaim import find_reach, plan_reclaim
@@ -39,7 +39,8 @@ class ContextFinder:
     """Adds their context to reasons; it is remembered until quotas or their use change.
 
     With ``tries`` it looks whether reclaim would find victims, for this many units: that costs as
-    much as what the operators do then.
+    much as what the operators do then. Without a ``clock`` it is there for one question, in which
+    nothing changes: then what is the same for many units is found once.
     """
 
     def __init__(
@@ -58,6 +59,12 @@ class ContextFinder:
         self._borrowers: dict[tuple[QuotaName, str], Borrower] = {}
         self._remembered: dict[str, tuple[Reason, Reason]] = {}
         """Unit -> its reason without and with the context."""
+        self._is_once = clock is None
+        self._ledger: Ledger | None = None
+        self._starting: list[StartingNode] | None = None
+        self._elsewhere: dict[Elsewhere, dict[str, tuple[Elsewhere, bool]]] = {}
+        """What is said of nodes -> resource -> the same with who uses it there, and whether that
+        changes with the time; for one question."""
 
     def add(self, unit: Unit, reason: Reason) -> Reason:
         """Return the reason of a unit with its context, or as it is if it has none."""
@@ -71,9 +78,10 @@ class ContextFinder:
         if remembered is not None and remembered[0] == reason:
             return remembered[1]
         unmet = self._find(ledger, unit, reason) if ledger and self._over else None
-        there = self._find_pods_there(reason)
-        completed = replace(reason, context=unmet) if unmet else self._name_users(reason, there)
-        if any(pod.gone_by for pod in there) or (unmet is not None and unmet.leaving):
+        completed, changes = self._name_users(reason)
+        if unmet:
+            completed = replace(reason, context=unmet)
+        if changes or (unmet is not None and unmet.leaving):
             return completed  # it changes with the time
         if len(self._remembered) >= MAX_REMEMBERED:
             self._remembered.clear()
@@ -86,25 +94,38 @@ class ContextFinder:
         if elastic is None or not isinstance(reason, InsufficientNodes):
             return ()
         first = next((pod for pod in unit.pods if pod.key == reason.first), None)
-        return () if first is None else elastic.find_coming(first.shape)
+        if first is None:
+            return ()
+        starting = self._starting
+        if starting is None:
+            starting = elastic.find_starting()
+            self._starting = starting if self._is_once else None
+        return tuple(each.node.name for each in starting if each.is_awaited_by(first.shape))
 
-    def _find_pods_there(self, reason: Reason) -> list[Pod]:
-        """Return the pods on the nodes that a reason names: if one leaves, it may hang soon."""
-        if not isinstance(reason, InsufficientNodes) or reason.elsewhere is None:
-            return []
-        return [pod for node in reason.elsewhere.short for pod in self._state.pods_on(node)]
+    def _name_users(self, reason: Reason) -> tuple[Reason, bool]:
+        """Say who uses most of the scarcest resource on the nodes that lack it.
 
-    def _name_users(self, reason: Reason, there: Collection[Pod]) -> Reason:
-        """Say who uses most of the scarcest resource on the nodes that lack it."""
+        Also return whether that changes with the time: if a pod leaves, it may hang soon.
+        """
         if not isinstance(reason, InsufficientNodes) or reason.elsewhere is None:
-            return reason
-        elsewhere = replace(
-            reason.elsewhere,
-            users=self._find_users_among(there, reason.resource),
-            holders=self._find_holders(reason.elsewhere.held),
+            return reason, False
+        known = self._elsewhere.get(reason.elsewhere, {}).get(reason.resource)
+        if known is None:
+            known = self._look_elsewhere(reason.elsewhere, reason.resource)
+            if self._is_once and len(self._elsewhere) < MAX_REMEMBERED:
+                self._elsewhere.setdefault(reason.elsewhere, {})[reason.resource] = known
+        elsewhere, changes = known
+        return replace(reason, elsewhere=elsewhere), changes
+
+    def _look_elsewhere(self, elsewhere: Elsewhere, resource: str) -> tuple[Elsewhere, bool]:
+        there = [pod for node in elsewhere.short for pod in self._state.pods_on(node)]
+        named = replace(
+            elsewhere,
+            users=self._find_users_among(there, resource),
+            holders=self._find_holders(elsewhere.held),
             hanging=describe_hanging(filter(self._hangs, there)),
         )
-        return replace(reason, elsewhere=elsewhere)
+        return named, any(pod.gone_by for pod in there)
 
     def _hangs(self, pod: Pod) -> bool:
         return self.reclaim.patience.hangs(pod, self._clock())
@@ -127,7 +148,10 @@ class ContextFinder:
         )
 
     def _look(self) -> Ledger:
+        if self._ledger is not None:
+            return self._ledger
         ledger = self._state.open_ledger()
+        self._ledger = ledger if self._is_once else None
         leaving = len(self._state.reclaimed), frozenset(self._state.protected)
         version = self._state.quotas.version, leaving
         if version != self._version:

@@ -5,6 +5,7 @@ Each function looks whether it is worth a trial, has it tried, and says what was
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from heapq import nsmallest
 from typing import Any, Final
 
 from koord.answers.edits import Edit, Trial
@@ -28,8 +29,12 @@ from koord.core.queue.endings import find_endings
 from koord.core.queue.eta import Ending
 from koord.core.queue.plugin import Queues
 
+MOST_PODS: Final = 20_000
+"""In a cluster with more it takes seconds to look at all that runs."""
 MOST_ENDINGS: Final = 200
 """Units that run of which it is tried what their ends would change."""
+_ENDINGS_AT_ONCE: Final = 256
+_ENDS: Final = "Wait for the ends of what runs"
 _MOST_NAMED: Final = 3
 _MOST_IN_CHANGE: Final = 16
 
@@ -38,7 +43,10 @@ def wait_for(search: RemedySearch, reason: Reason, _: ClosedNodes) -> Iterator[R
     """Try as few of the next ends as are enough: of what is known to end, in order of time."""
     if not reason.is_capacity or search.is_over():
         return
-    endings = _find_next_endings(search.state)
+    is_small = len(search.state.pods) <= MOST_PODS
+    endings = _find_next_endings(search, reason) if is_small else None
+    if endings is None:
+        yield Remedy(RemedyKind.WAIT_FOR, RemedyActor.TIME, _ENDS, verified=Verified.NOT_TRIED)
     if not endings:
         return
     count, seen = search.find_first_endings([ending.pods for ending in endings])
@@ -53,7 +61,7 @@ def wait_for(search: RemedySearch, reason: Reason, _: ClosedNodes) -> Iterator[R
         RemedyActor.TIME,
         f"Wait until {whom} {'has' if len(names) == 1 else 'have'} ended, expected by {until}"
         if count is not None
-        else "Wait for the ends of what runs",
+        else _ENDS,
         {"units": names[:_MOST_IN_CHANGE], "count": len(names), "until": until},
         verified=seen,
     )
@@ -63,13 +71,26 @@ def _count_more(names: int) -> str:
     return f" and {names - _MOST_NAMED} more" if names > _MOST_NAMED else ""
 
 
-def _find_next_endings(state: ClusterState) -> list[Ending]:
-    """Return what is known to end, the first ends first."""
+def _find_next_endings(search: RemedySearch, reason: Reason) -> list[Ending] | None:
+    """Return what is known to end, the first ends first; None if that takes too long.
+
+    What has nothing of the resource that is lacking makes no room.
+    """
+    state, resource = search.state, ""
+    if isinstance(reason, InsufficientNodes):
+        resource = reason.resource
     run_time_of = state.plugin(Queues).limits.run_time_of_running
-    endings = [
-        ending for ending in find_endings(state, run_time_of, state.now) if ending.end is not None
-    ]
-    return sorted(endings, key=lambda ending: (ending.end, ending.name))[:MOST_ENDINGS]
+    endings = []
+    for number, ending in enumerate(find_endings(state, run_time_of, state.now)):
+        if number % _ENDINGS_AT_ONCE == 0 and search.is_over():
+            return None
+        if ending.end is not None and (not resource or _uses(ending, resource)):
+            endings.append(ending)
+    return nsmallest(MOST_ENDINGS, endings, key=lambda ending: (ending.end, ending.name))
+
+
+def _uses(ending: Ending, resource: str) -> bool:
+    return any(name == resource and n for pod in ending.pods for name, n in pod.shape.requests)
 
 
 # --- constraints ---------------------------------------------------------------------------------
@@ -181,7 +202,7 @@ def defragment(search: RemedySearch, reason: Reason, _: ClosedNodes) -> Iterator
     if unit is None:
         return
     moves = "Move pods that run to other nodes"
-    if search.is_over():
+    if search.is_over() or len(search.state.pods) > MOST_PODS:
         yield _defragment(moves, Verified.NOT_TRIED)
         return
     reading = search.reading

@@ -44,8 +44,8 @@ _FINDERS: Final[tuple[RemedyFinder, ...]] = (
     ask_less,
     lower_min_member,
     tolerate,
-    wait_for,
     defragment,
+    wait_for,
 )
 """In the order in which remedies are told; what takes longest to try comes last."""
 
@@ -82,4 +82,5 @@ def verify(
     reason = next(iter(answer.reasons), None)
     remedies = find_remedies(reading, answer.target, (reason, answer.closed), is_over)
     late = AnswerGap("remedies", GapCause.TOO_EXPENSIVE, "whether more would help")
-    return replace(answer, remedies=remedies), (late,) if is_over() else ()
+    is_late = is_over() or any(each.verified is Verified.NOT_TRIED for each in remedies)
+    return replace(answer, remedies=remedies), (late,) if is_late else ()
