@@ -269,7 +269,7 @@ def first_refusal(
     unit = first_refused(units, outcome)
     if unit is not None:
         preempting = find_preempting(state, unit.key)
-        context = ContextFinder(state, reclaim, tries=1)
+        context = ContextFinder(state, reclaim, tries=1, is_once=True)
         return preempting or context.add(unit, outcome.refusals[0].reason)
     assignments = [
         assignment for placement in outcome.placements for assignment in placement.assignments

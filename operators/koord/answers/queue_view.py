@@ -86,7 +86,8 @@ def view_queue(
     if is_over is not None:
         decide_turns(Look(state, units, scoring=scoring))
     outcome = plan(state.open_cycle(lambda: units), units, scoring)
-    contexts, by_key = ContextFinder(state, reclaim), {unit.key: unit for unit in units}
+    by_key = {unit.key: unit for unit in units}
+    contexts = ContextFinder(state, reclaim, is_once=True)
     reasons: dict[str, Reason] = {
         left_waiting.unit: find_preempting(state, left_waiting.unit)
         or contexts.add(by_key[left_waiting.unit], left_waiting.reason)

@@ -39,7 +39,7 @@ class ContextFinder:
     """Adds their context to reasons; it is remembered until quotas or their use change.
 
     With ``tries`` it looks whether reclaim would find victims, for this many units: that costs as
-    much as what the operators do then. Without a ``clock`` it is there for one question, in which
+    much as what the operators do then. If it ``is_once``, it is there for one question, in which
     nothing changes: then what is the same for many units is found once.
     """
 
@@ -49,6 +49,8 @@ class ContextFinder:
         reclaim: ReclaimSetting = UNKNOWN,
         tries: int = 0,
         clock: Callable[[], float] | None = None,
+        *,
+        is_once: bool = False,
     ) -> None:
         self.reclaim = reclaim
         self._clock = clock or (lambda: reclaim.now)
@@ -59,7 +61,7 @@ class ContextFinder:
         self._borrowers: dict[tuple[QuotaName, str], Borrower] = {}
         self._remembered: dict[str, tuple[Reason, Reason]] = {}
         """Unit -> its reason without and with the context."""
-        self._is_once = clock is None
+        self._is_once = is_once
         self._ledger: Ledger | None = None
         self._starting: list[StartingNode] | None = None
         self._elsewhere: dict[Elsewhere, dict[str, tuple[Elsewhere, bool]]] = {}
@@ -109,12 +111,12 @@ class ContextFinder:
         """
         if not isinstance(reason, InsufficientNodes) or reason.elsewhere is None:
             return reason, False
-        known = self._elsewhere.get(reason.elsewhere, {}).get(reason.resource)
-        if known is None:
-            known = self._look_elsewhere(reason.elsewhere, reason.resource)
+        described = self._elsewhere.get(reason.elsewhere, {}).get(reason.resource)
+        if described is None:
+            described = self._look_elsewhere(reason.elsewhere, reason.resource)
             if self._is_once and len(self._elsewhere) < MAX_REMEMBERED:
-                self._elsewhere.setdefault(reason.elsewhere, {})[reason.resource] = known
-        elsewhere, changes = known
+                self._elsewhere.setdefault(reason.elsewhere, {})[reason.resource] = described
+        elsewhere, changes = described
         return replace(reason, elsewhere=elsewhere), changes
 
     def _look_elsewhere(self, elsewhere: Elsewhere, resource: str) -> tuple[Elsewhere, bool]:

@@ -109,21 +109,28 @@ class WhatIfAnswer:
 
 
 _WAITS: Final = PlacementState.WAITING
+Outcomes: TypeAlias = Mapping[UnitRef, UnitOutcome]
 _Shares: TypeAlias = Mapping[tuple[QuotaName, str], int]
 
 
 def ask_what_if(
-    reading: Reading, edits: Sequence[Edit], is_over: Callable[[], bool] = lambda: False
+    reading: Reading,
+    edits: Sequence[Edit],
+    is_over: Callable[[], bool] = lambda: False,
+    before: Outcomes | None = None,
 ) -> WhatIfAnswer:
     """Return what edits would change; may raise ``EditError``. The reading is as before then.
 
-    Once ``is_over``, nothing more is searched, and the answer says so.
+    Once ``is_over``, nothing more is searched, and the answer says so. ``before`` is what
+    ``view_outcomes`` returns of the reading, if somebody has it: it plans all that waits.
     """
     state, trial = reading.state, Trial(reading.state)
-    before, shares = _view_units(reading), view_shares(state)
+    if before is None:
+        before = view_outcomes(reading)
+    shares = view_shares(state)
     try:
         apply_edits(trial, edits)
-        after, then = _view_units(reading), view_shares(state)
+        after, then = view_outcomes(reading), view_shares(state)
         changes = tuple(_compare(before, after))
         evicted, gaps = _find_evicted(reading, changes, is_over)
     finally:
@@ -176,7 +183,7 @@ def compare_shares(before: _Shares, after: _Shares) -> Iterator[ShareChange]:
             yield ShareChange(quota, key, was, then)
 
 
-def _view_units(reading: Reading) -> dict[UnitRef, UnitOutcome]:
+def view_outcomes(reading: Reading) -> Outcomes:
     """Return how it is with everything that waits, in order, and then with what has its nodes."""
     state = reading.state
     state.refresh()

@@ -32,7 +32,7 @@ from koord.answers.room import RoomQuestion, ShapeRoom, find_room
 from koord.answers.timeline import TimelineEntry, make_timeline
 from koord.answers.topology import TopologyCapacity, view_topology
 from koord.answers.usage_view import NodeUsage, view_nodes, view_pod
-from koord.answers.what_if import WhatIfAnswer, ask_what_if
+from koord.answers.what_if import WhatIfAnswer, ask_what_if, view_outcomes
 from koord.answers.why import Explanation, make_answer
 from koord.core.defrag.shapes import MOST_GPUS, MOST_PODS, parse_shape
 from koord.core.device.plugin import Devices
@@ -150,11 +150,15 @@ def _explain(snapshot: Snapshot, ask: Ask) -> Explanation:
     target = _target_of(snapshot, ask)
     if target is snapshot.target:
         raise NothingThere(f"{ask.parts['kind']!r} is none of {', '.join(KINDS)}")
+    if snapshot.explained is not None and snapshot.explained.target == target:
+        return snapshot.explained  # who asks why mostly asks next what would help
     details = snapshot.reading.all_details.get((target.kind, target.title))
     try:
-        return make_answer(replace(snapshot.reading, details=details), target, snapshot.at)
+        answer = make_answer(replace(snapshot.reading, details=details), target, snapshot.at)
     except TargetNotFoundError as error:
         raise NothingThere(str(error)) from None
+    snapshot.explained = answer
+    return answer
 
 
 def _explanation(snapshot: Snapshot, ask: Ask) -> Any:
@@ -323,7 +327,8 @@ def _what_if(snapshot: Snapshot, ask: Ask) -> Any:
     forms = EditForms(reading.state, split_subject, lambda: _read_defaults(snapshot))
     try:
         edits = [edit for document in written for edit in forms.read(document)]
-        answer = ask_what_if(reading, edits, limit_time(_TRIAL_SECONDS, monotonic))
+        before = snapshot.keep("outcomes", lambda: view_outcomes(reading))
+        answer = ask_what_if(reading, edits, limit_time(_TRIAL_SECONDS, monotonic), before)
     except EditError as error:
         raise InvalidQuery(f"edits: {error}") from None
     return WithGaps(encode(answer), (*forms.gaps, *answer.gaps))

@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final, NoReturn, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, cast
 
 from koord.answers.envelope import AnswerGap
 from koord.answers.happenings import Subject
@@ -33,6 +33,9 @@ _FORESIGHT_SECONDS: Final = 1.0
 
 _FORGOTTEN_SECONDS: Final = 60.0
 """Without a question for so long, nothing is computed before somebody asks again."""
+
+if TYPE_CHECKING:
+    from koord.answers.why import Explanation
 
 T = TypeVar("T")
 Read = Callable[[], tuple[Reading, Target]]
@@ -74,6 +77,8 @@ class Snapshot:
         """When it was read, in seconds since the epoch."""
         self.on_demand = on_demand
         """Reads what is not in it; None if nobody can."""
+        self.explained: Explanation | None = None
+        """The last answer to why something waits: it is large, so no other is kept."""
         self._kept: dict[Hashable, Any] = {}
 
     def prepare(self) -> None:
