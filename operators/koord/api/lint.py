@@ -27,6 +27,7 @@ from koord.api.keys.gang import LEGACY_MIN_AVAILABLE, NETWORK_TOPOLOGY_INDEX
 from koord.api.misspelled_keys import find_misspelled_keys
 from koord.api.model import Model
 from koord.api.parse import InvalidObject, Problem, format_field, parse
+from koord.api.pod_qos import find_qos_problems
 from koord.api.podgroup import PodGroup
 from koord.api.resource import ObjectMeta
 from koord.api.resource_names import find_meant
@@ -184,7 +185,8 @@ def _check_pods(document: Mapping[Any, Any], at: str = "") -> Iterator[Problem]:
         bad = (
             _make_problem(setting) for setting in settings if isinstance(setting, gang.BadSetting)
         )
-        problems = (*in_json, *bad, *_find_misspelled(meta))
+        qos = find_qos_problems(meta.labels, meta.annotations)
+        problems = (*in_json, *qos, *bad, *_find_misspelled(meta))
     for problem in problems:
         yield Problem(at + problem.field, problem.value, problem.message)
     spec = document.get("spec")

@@ -1,0 +1,27 @@
+"""What pods and nodes say to the agent of a node: QoS of CPU, memory, disks and network."""
+
+from typing import Final
+
+NETWORK_BANDWIDTH: Final = "node.koordinator.sh/network-bandwidth"
+"""Node annotation: the bandwidth of its network, a quantity; it goes before the configuration."""
+
+CPU_BURST: Final = "koordinator.sh/cpuBurst"
+"""Pod annotation, JSON: whether its containers may use more CPU than their limit."""
+CPU_QOS: Final = "koordinator.sh/cpuQOS"
+"""Pod annotation, JSON: its group identity in the kernel."""
+MEMORY_QOS: Final = "koordinator.sh/memoryQOS"
+"""Pod annotation, JSON: how its memory is kept and reclaimed."""
+BLKIO_QOS: Final = "koordinator.sh/blkioQOS"
+"""Pod annotation, JSON: limits of its block devices."""
+NETWORK_QOS: Final = "koordinator.sh/networkQOS"
+"""Pod annotation, JSON: its bandwidth."""
+RESCTRL: Final = "node.koordinator.sh/resctrl"
+"""Pod annotation, JSON: its part of the last-level cache and of memory bandwidth."""
+CORE_SCHED_GROUP: Final = "koordinator.sh/core-sched-group-id"
+"""Pod label: pods with the same one may share a core."""
+CORE_SCHED_POLICY: Final = "koordinator.sh/core-sched-policy"
+"""Pod label: empty, none or exclusive."""
+OOM_SCORE_ADJ: Final = "koordinator.sh/oom-score-adj"
+"""Pod label, -1000 to 1000: who goes first when memory runs out."""
+OOM_SCORE_ADJ_SPEC: Final = "koordinator.sh/oom-score-adj-spec"
+"""Pod annotation, JSON: the same by container."""
