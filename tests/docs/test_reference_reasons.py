@@ -26,6 +26,8 @@ from koord.core.quota.status import REASON_IF_FALSE
 from koord.core.reservation.matching import ClosedBy
 from koord.core.reservation.placeholders import HoldState
 from koord.core.topology.status import Readiness as TopologyReadiness
+from koord.core.usage.lost import LossBasis
+from koord.core.usage.segments import EndBasis, Flag
 from koord.reference.entries import EntryKind, list_entries
 
 PACKAGE = Path(__file__).parents[2] / "operators" / "koord"
@@ -74,6 +76,7 @@ OF_VALUES = {
     *("MaxMigratingPerWorkload", "MaxUnavailablePerWorkload", "PriorityThreshold"),
     *("NotSet", "SystemCritical", "CloneSet", "ReplicationController", "PodGroup"),
     *map(str, (*AmountTermKind, *Unusable)),
+    *map(str, (*EndBasis, *Flag, *LossBasis)),
 }
 """Values of fields, annotations and settings: see the entries of these."""
 OF_KUBERNETES = {

@@ -1,7 +1,26 @@
 """How many GPUs a request takes, as people count them."""
 
-from koord.core.model.device_names import CARDS, GPU_CORE, KOORD_GPU, WHOLE
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from koord.core.device.allocation import AllocatedDevices
+from koord.core.model.device_names import (
+    CARDS,
+    GPU,
+    GPU_CORE,
+    GPU_MEMORY,
+    GPU_MEMORY_RATIO,
+    GPU_SHARED,
+    KOORD_GPU,
+    WHOLE,
+)
+from koord.core.model.pods import Pod
 from koord.core.model.units import Amounts
+
+MILLI: Final = 1_000
+"""One GPU, in thousandths."""
+_OF_HUNDREDTH: Final = MILLI // WHOLE
 
 
 def count_gpus(requests: Amounts) -> int:
@@ -9,3 +28,44 @@ def count_gpus(requests: Amounts) -> int:
     cards = sum(requests.get(name, 0) for name in CARDS)
     shares = max(requests.get(KOORD_GPU, 0), requests.get(GPU_CORE, 0))
     return cards or -(-shares // WHOLE)
+
+
+@dataclass(frozen=True, slots=True)
+class MilliGpus:
+    """Thousandths of GPUs: for sums and bills, in which a share counts as what it is."""
+
+    amount: int
+    is_estimate: bool = False
+    """It asks for memory in bytes, and which part of a GPU that is nobody knows."""
+
+
+def measure_gpus(pod: Pod) -> MilliGpus:
+    """Return what a pod holds of GPUs: what it was given, else what it asks for.
+
+    Of a part of a GPU the larger share counts, that of computing or that of memory.
+    """
+    given = [
+        _share_of(dict(share.part))
+        for allocation in pod.allocations
+        if isinstance(allocation, AllocatedDevices)
+        for share in allocation.shares
+        if share.kind == GPU
+    ]
+    return MilliGpus(sum(given)) if given else measure_request(dict(pod.shape.requests))
+
+
+def measure_request(requests: Amounts) -> MilliGpus:
+    """Return what a request asks for; memory of unknown share counts as whole GPUs."""
+    cards = sum(requests.get(name, 0) for name in CARDS)
+    if cards:
+        return MilliGpus(cards * MILLI)
+    if share := _share_of(requests):
+        return MilliGpus(share)
+    if not requests.get(GPU_MEMORY):
+        return MilliGpus(0)
+    return MilliGpus(max(requests.get(GPU_SHARED, 0), 1) * MILLI, is_estimate=True)
+
+
+def _share_of(amounts: Mapping[str, int]) -> int:
+    shares = (amounts.get(name, 0) for name in (KOORD_GPU, GPU_CORE, GPU_MEMORY_RATIO))
+    return max(shares) * _OF_HUNDREDTH

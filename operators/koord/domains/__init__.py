@@ -22,6 +22,11 @@ DOMAINS: Final = (
                 "Show where there is room for pods with so many GPUs, and what lacks.",
             ),
             Command(
+                "usage",
+                "koord.cli.usage",
+                "Show how many GPU hours pods have held, by namespace, quota, user or job.",
+            ),
+            Command(
                 "sick",
                 "koord.cli.sick",
                 "Show what is not well in the cluster, and what to do about it.",

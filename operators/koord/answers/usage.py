@@ -1,0 +1,200 @@
+"""Which GPUs were held, for how long and by whom, as far as objects of the API tell. For people.
+
+Pods that are deleted are not in it: only what kept records of them can tell. What is *held* is what
+a pod was given, whether it was busy or not.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from koord.answers.encoding import encode
+from koord.answers.fragmentation import model_of
+from koord.answers.gpus import MilliGpus, measure_gpus
+from koord.core.engine.state import ClusterState
+from koord.core.model.koordinator_class import find_class_by_priority
+from koord.core.model.pods import Handling, Pod
+from koord.core.model.text import format_time
+from koord.core.model.units import CPU, MEMORY
+from koord.core.quota.model import QuotaName, QuotaSpec, with_parents
+from koord.core.usage.segments import (
+    MS_PER_SECOND,
+    EndBasis,
+    Flag,
+    Holder,
+    Segment,
+    Window,
+    make_segment,
+)
+from koord.core.usage.tables import By, UsageRow, UsageTable, format_hours, tabulate
+
+UNIT: Final = "milliGpuMs"
+"""What ``held`` counts: thousandths of GPUs times milliseconds."""
+_OTHER_RESOURCES: Final = frozenset({CPU, MEMORY})
+
+
+def find_segments(state: ClusterState, now: float, user_label: str = "") -> Iterator[Segment]:
+    """Yield a segment for each pod that holds or held room, those that go on until ``now``.
+
+    A pod begins when the kubelet accepts it, or is created where nobody says so. Room that is held
+    for a Reservation and that no pod uses is none. ``user_label`` is the label that names the user.
+    """
+    models: dict[str, str] = {}
+    for pod in state.pods.values():
+        if not pod.node or pod.handling in {Handling.RESERVE, Handling.STAND_IN}:
+            continue
+        if pod.node not in models:
+            row = state.table.row_of.get(pod.node)
+            models[pod.node] = "" if row is None else model_of(state.table.node_at(row))
+        held = measure_gpus(pod)
+        start, end, basis = _times_of(pod, now)
+        yield make_segment(
+            pod.uid,
+            make_holder(state, pod, models[pod.node] if held.amount else "", user_label),
+            start,
+            end,
+            held.amount,
+            basis=basis,
+            amounts={key: amount for key, amount in pod.shape.requests if key in _OTHER_RESOURCES},
+            flags=_flags_of(held),
+        )
+
+
+def make_holder(state: ClusterState, pod: Pod, model: str, user_label: str = "") -> Holder:
+    """Return who holds what a pod holds."""
+    quotas, gang = state.quotas, pod.gang
+    owner = next((owner for owner in pod.owners if owner.is_controller), None)
+    job = f"{pod.namespace}/{owner.name}" if owner is not None else ""
+    band = find_class_by_priority(pod.priority)
+    return Holder(
+        namespace=pod.namespace,
+        pod=pod.name,
+        quota=(quotas.quota_of(pod) or "") if quotas.is_in_use else "",
+        user=pod.profile.labels.get(user_label, ""),
+        owner=gang.key if gang is not None else job,
+        node=pod.node,
+        model=model,
+        band="" if band is None else str(band),
+    )
+
+
+def _times_of(pod: Pod, now: float) -> tuple[int, int, EndBasis]:
+    """Return when the segment of a pod begins and ends, in milliseconds, and how that is known."""
+    start = pod.started or pod.created
+    if not pod.phase.is_terminal:
+        # Its own clock and that of the API server may differ.
+        return _ms(start), _ms(max(now, start)), EndBasis.OPEN
+    if pod.finished:
+        return _ms(start), _ms(pod.finished), EndBasis.STATUS
+    if pod.gone_by:
+        return _ms(start), _ms(max(pod.gone_by, start)), EndBasis.GRACE
+    return _ms(start), _ms(start), EndBasis.LAST_SEEN
+
+
+def _ms(seconds: float) -> int:
+    return round(seconds * MS_PER_SECOND)
+
+
+def _flags_of(held: MilliGpus) -> tuple[Flag, ...]:
+    return (Flag.ESTIMATED,) if held.is_estimate else ()
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaUsage:
+    """What the pods of a quota held (``own``), and ``held`` with those of the quotas below it."""
+
+    own: UsageRow
+    held: int
+    depth: int
+    """How many quotas are above it."""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuUsage:
+    """A table, and for a table of quotas its rows by the tree of quotas."""
+
+    table: UsageTable
+    quotas: tuple[QuotaUsage, ...] = ()
+
+
+def view_usage(
+    state: ClusterState, segments: Iterable[Segment], by: By, window: Window
+) -> GpuUsage:
+    """Return what was held in a window."""
+    table = tabulate(segments, by, window)
+    return GpuUsage(table, sum_by_quota(state, table.rows) if by is By.QUOTA else ())
+
+
+def sum_by_quota(state: ClusterState, rows: Iterable[UsageRow]) -> tuple[QuotaUsage, ...]:
+    """Return the rows of quotas in the order of their tree, each with what is below it.
+
+    Quotas that no longer exist, and pods without one, come last.
+    """
+    specs = state.quotas.catalog.registry.specs
+    own = {row.name: row for row in rows}
+    held: Counter[str] = Counter()
+    for name, row in own.items():
+        for above in _path_of(name, specs):
+            held[above] += row.held
+    paths = {name: _path_of(name, specs) for name in held}
+    return tuple(
+        QuotaUsage(own.get(name, UsageRow(name, 0, 0)), held[name], len(paths[name]) - 1)
+        for name in sorted(held, key=lambda name: (name not in specs, paths[name]))
+    )
+
+
+def _path_of(name: QuotaName, specs: Mapping[QuotaName, QuotaSpec]) -> list[QuotaName]:
+    """Return the quotas above a quota, the topmost first, and itself."""
+    spec = specs.get(name)
+    if spec is None:
+        return [name]
+    return [quota.name for quota in with_parents(spec, specs)][::-1]
+
+
+@encode.register
+def _(usage: GpuUsage) -> dict[str, Any]:
+    table = usage.table
+    rows = [{str(table.by): row.name, **_encode_row(row)} for row in table.rows]
+    if usage.quotas:
+        rows = [
+            {
+                "quota": quota.own.name,
+                **_encode_row(quota.own),
+                "heldWithChildren": quota.held,
+                "hoursWithChildren": format_hours(quota.held),
+            }
+            for quota in usage.quotas
+        ]
+    return {
+        "by": str(table.by),
+        "unit": UNIT,
+        "from": _format_ms(table.window.start),
+        "to": _format_ms(table.window.end),
+        "rows": rows,
+        "total": _encode_row(table.total),
+        "uncertainMs": table.uncertain,
+        "estimated": table.estimated,
+        "skewedPods": table.skewed,
+    }
+
+
+def _encode_row(row: UsageRow) -> dict[str, Any]:
+    return {
+        "held": row.held,
+        "hours": format_hours(row.held),
+        "pods": row.pods,
+        "resourceMs": dict(row.amounts),
+    }
+
+
+def _format_ms(ms: int) -> str:
+    return format_time(ms / MS_PER_SECOND)
+
+
+def list_cells(table: UsageTable) -> Iterator[tuple[str, ...]]:
+    """Yield the table as lines of cells, the headings first."""
+    start, end = _format_ms(table.window.start), _format_ms(table.window.end)
+    yield "from", "to", str(table.by), "heldMilliGpuMs", "gpuHours", "pods"
+    for row in table.rows:
+        yield start, end, row.name, str(row.held), format_hours(row.held), str(row.pods)

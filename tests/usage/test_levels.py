@@ -1,0 +1,111 @@
+"""Amounts that change over time: of quotas and of the cluster."""
+
+from collections import Counter
+
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.usage.instants import CARD, at, between
+
+from koord.core.usage.cluster_time import ClusterLevel, GpuState, integrate_cluster
+from koord.core.usage.quota_time import QuotaLevel, QuotaTime, integrate
+from koord.core.usage.segments import Window
+from koord.core.usage.tables import format_hours
+
+AMOUNTS = st.integers(0, 10_000)
+INSTANTS = st.integers(0, 1_000)
+LEVELS = st.lists(st.builds(QuotaLevel, INSTANTS, AMOUNTS, AMOUNTS, AMOUNTS), max_size=8).map(
+    lambda levels: sorted(levels, key=lambda level: level.at)
+)
+CLUSTER = st.lists(
+    st.one_of(
+        INSTANTS,
+        st.builds(ClusterLevel, INSTANTS, st.dictionaries(st.sampled_from(GpuState), AMOUNTS)),
+    ),
+    max_size=8,
+).map(lambda levels: sorted(levels, key=lambda one: one if isinstance(one, int) else one.at))
+WINDOWS = st.tuples(INSTANTS, INSTANTS).map(lambda pair: Window(*sorted(pair)))
+
+
+def test_a_guarantee_comes_back_after_ten_minutes() -> None:
+    """Quota b waits with 256 GPUs, of which a uses 64 beyond its own 448."""
+    hour = between("08:00", "09:00")
+    b = [
+        QuotaLevel(at("08:00"), 0, 256 * CARD, 256 * CARD),
+        QuotaLevel(at("08:10"), 256 * CARD, 256 * CARD, 256 * CARD),
+    ]
+    a = [
+        QuotaLevel(at("08:00"), 512 * CARD, 448 * CARD, 512 * CARD),
+        QuotaLevel(at("08:10"), 448 * CARD, 448 * CARD, 448 * CARD),
+    ]
+    of_b, of_a = integrate(b, hour), integrate(a, hour)
+    assert (of_b.used, of_b.owed, of_b.borrowed) == (768_000_000_000, 153_600_000_000, 0)
+    assert (of_a.used, of_a.owed, of_a.borrowed) == (1_651_200_000_000, 0, 38_400_000_000)
+    assert (format_hours(of_b.owed), format_hours(of_a.borrowed)) == ("42.667", "10.667")
+    assert (format_hours(of_b.used), format_hours(of_a.used)) == ("213.333", "458.667")
+
+
+def test_what_nobody_asks_for_is_idle_and_not_owed() -> None:
+    level = QuotaLevel(at("08:00"), 2 * CARD, 8 * CARD, 3 * CARD)
+    time = integrate([level], between("08:00", "08:01"))
+    minute = 60_000 * CARD
+    assert (time.within_min, time.owed, time.idle_min) == (2 * minute, minute, 5 * minute)
+
+
+@given(LEVELS, WINDOWS)
+def test_each_instant_of_a_guarantee_is_used_owed_or_idle(
+    levels: list[QuotaLevel], window: Window
+) -> None:
+    time = integrate(levels, window)
+    assert time.within_min + time.owed + time.idle_min == time.guaranteed
+    assert time.within_min + time.borrowed == time.used
+    assert min(time.used, time.owed, time.idle_min, time.borrowed) >= 0
+
+
+@given(LEVELS, WINDOWS, INSTANTS)
+def test_the_time_of_a_quota_can_be_cut_anywhere(
+    levels: list[QuotaLevel], window: Window, cut: int
+) -> None:
+    middle = min(max(cut, window.start), window.end)
+    halves = (Window(window.start, middle), Window(middle, window.end))
+    assert integrate(levels, window) == sum(
+        (integrate(levels, half) for half in halves), QuotaTime()
+    )
+
+
+def test_gpus_of_a_node_that_comes_late_count_from_then_on() -> None:
+    levels = [
+        ClusterLevel(at("08:00"), {GpuState.USED: 6 * CARD, GpuState.IDLE: 2 * CARD}),
+        ClusterLevel(at("08:30"), {GpuState.USED: 6 * CARD, GpuState.IDLE: 10 * CARD}),
+    ]
+    time = integrate_cluster(levels, between("08:00", "09:00"))
+    assert format_hours(time.held[GpuState.IDLE]) == "6.000"
+    assert format_hours(time.capacity) == "12.000"
+    assert time.unseen == 0
+
+
+def test_while_nobody_watches_nothing_is_claimed() -> None:
+    levels = [ClusterLevel(at("08:10"), {GpuState.USED: CARD}), at("08:20"), at("08:25")]
+    time = integrate_cluster(levels, between("08:00", "09:00"))
+    assert format_hours(time.held[GpuState.USED]) == "0.167"
+    assert time.unseen == 50 * 60_000
+
+
+@given(CLUSTER, WINDOWS, INSTANTS)
+def test_states_add_up_to_capacity_times_time(
+    levels: list[ClusterLevel | int], window: Window, cut: int
+) -> None:
+    time = integrate_cluster(levels, window)
+    exact: Counter[GpuState] = Counter()
+    unseen = 0
+    for instant in range(window.start, window.end):
+        before = [one for one in levels if (one if isinstance(one, int) else one.at) <= instant]
+        if before and isinstance(before[-1], ClusterLevel):
+            exact.update(before[-1].milli_gpus)
+        else:
+            unseen += 1
+    assert dict(time.held) == {state: exact[state] for state in GpuState}
+    assert (time.capacity, time.unseen) == (exact.total(), unseen)
+    middle = min(max(cut, window.start), window.end)
+    first = integrate_cluster(levels, Window(window.start, middle))
+    second = integrate_cluster(levels, Window(middle, window.end))
+    assert time.capacity == first.capacity + second.capacity
