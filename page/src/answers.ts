@@ -103,6 +103,8 @@ export interface Remedy {
   kind: string;
   by: string;
   change: Record<string, unknown>;
+  /** `Yes`, `No` or `NotTried`. */
+  verified: string;
   then: string;
   affects: (string | null)[];
 }

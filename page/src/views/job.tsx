@@ -165,10 +165,10 @@ function Help(props: { value: Explanation; remedies: string; unit: string }) {
       <h2 id="help">What would help</h2>
       <ul class="plain">
         {tried?.map((remedy) => {
-          const edits = editsOf(remedy.kind, remedy.change, props.unit);
+          const edits = remedy.verified === "Yes" ? editsOf(remedy.kind, remedy.change, props.unit) : null;
           return (
             <li key={remedy.id} class="line">
-              <span><span class="tried" title="Tried on a copy: then it starts">✓ tried</span> {remedy.then}</span>
+              <span>{remedy.verified === "Yes" && <span class="tried" title="Tried on a copy: then it starts">✓ tried</span>} {remedy.then}</span>
               <span class="badge">{ACTORS[remedy.by] ?? remedy.by}</span>
               {edits && <Link href={toList("whatif", { edits: writeEdits(edits) })}>what else would change</Link>}
             </li>
