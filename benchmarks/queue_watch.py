@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from koord.core.queue.order import OrderTerms, QueueQuota, Waiting
-    from koord.core.queue.protection import Offers
+    from koord.core.queue.queue_turns import Offers
     from koord.core.queue.simulation import MakeOffers
 
 LOOK_SECONDS: Final = 6 * 3600

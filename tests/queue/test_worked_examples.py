@@ -579,7 +579,7 @@ def test_who_comes_first_does_not_change_with_each_round() -> None:
         promised.append(tuple(one.start if one else None for one in reserved))
 
     simulation.play(example.units, dict.fromkeys(range(2, 10), note))
-    assert promised == [*[(20, 30)] * 2, *[(30, 20)] * 6]
+    assert promised == [(20, 30), *[(30, 20)] * 7]
     assert (simulation.starts["H1"], simulation.starts["H2"]) == (30, 20)
 
 

@@ -5,12 +5,11 @@ The same rules decide in the planner and in simulations: what fits where and whe
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from copy import deepcopy
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from operator import itemgetter
-from typing import Final, Protocol
+from typing import Final
 
 from koord.core.queue.order import Waiting
 from koord.core.queue.room import Places, Reserved, RoomInTime, UnitAsk
@@ -63,87 +62,10 @@ class TurnsOutcome:
     blocked: list[str] = field(default_factory=list)
     idle: Counter[str] = field(default_factory=Counter)
     """Unit -> room that is reserved for it, idle now and refused to others."""
+    has_given_way: bool = False
+    """Whether somebody was refused for the sake of others, not for want of room."""
     is_unsettled: bool = False
-    """Whether somebody has left room to a promise that has moved since."""
-
-
-class Offers(Protocol):
-    """Who has the next turn: a tournament, or what others have in its place."""
-
-    def offer(self) -> Waiting | None:
-        """Return the unit whose turn it is; None when all had theirs."""
-
-    def take(self, *, starts: bool) -> Waiting:
-        """Remove it."""
-
-
-class QueueTurns:
-    """The units of one quota tree, and what is reserved for some of them."""
-
-    def __init__(
-        self,
-        room: RoomInTime,
-        settings: Callable[[str], QueueSettings],
-        *,
-        least_gain: int = LEAST_GAIN,
-    ) -> None:
-        self._room, self._settings, self._least_gain = room, settings, least_gain
-        self._protections: dict[str, HeadProtection] = {}
-        self._queue_of: dict[str, str] = {}
-
-    def copy_for(self, room: RoomInTime) -> "QueueTurns":
-        """Return turns that go on from here in other room, for a look ahead."""
-        turns = QueueTurns(room, self._settings, least_gain=self._least_gain)
-        turns._protections = deepcopy(self._protections)
-        turns._queue_of = dict(self._queue_of)
-        return turns
-
-    def reserved(self, key: str) -> Reserved | None:
-        """Return what is reserved for a unit."""
-        protection = self._protections.get(key)
-        return protection.reserved if protection else None
-
-    def reserved_units(self) -> list[str]:
-        """Return the units that something is reserved for."""
-        return [key for key, protection in self._protections.items() if protection.reserved]
-
-    def place_of(self, key: str) -> int | None:
-        """Return the place of a unit among the protected: it sorts before others of its kind."""
-        protection = self._protections.get(key)
-        return protection.refused_at if protection and protection.reserved else None
-
-    def next_due(self) -> int | None:
-        """Return when turns are to be decided again though nothing happens; None for never."""
-        due = [
-            time
-            for key, protection in self._protections.items()
-            for time in protection.dues(self._settings(self._queue_of[key]), self._room.now)
-        ]
-        return min((time for time in due if time > self._room.now), default=None)
-
-    def note_time(self, idle: Iterable[str], seconds: int) -> None:
-        """Count the time for which room was idle; after too long it is given up for a while."""
-        for key in idle:
-            protection = self._protections.get(key)
-            if protection is not None:
-                protection.idle_time += seconds
-
-    def decide(self, tournament: Offers, jobs: Mapping[str, UnitAsk]) -> TurnsOutcome:
-        """Decide about each unit in its turn."""
-        for key in self._protections.keys() - jobs.keys():
-            del self._protections[key]
-        self._queue_of = {key: job.quota for key, job in jobs.items()}
-        before = {key: self.reserved(key) for key in self._protections}
-        decision = RoundOfTurns(self._room, self._settings, self._protections, self._least_gain)
-        while (unit := tournament.offer()) is not None:
-            starts = decision.decide(unit, jobs[unit.key])
-            tournament.take(starts=starts)
-        decision.settle()
-        held_back = any(protection.is_held_back for protection in self._protections.values())
-        decision.outcome.is_unsettled = held_back and any(
-            reserved != self.reserved(key) for key, reserved in before.items()
-        )
-        return decision.outcome
+    """Whether the same round once more may start somebody."""
 
 
 class RoundOfTurns:
@@ -213,7 +135,11 @@ class RoundOfTurns:
     def note_refusal(self, unit: Waiting, job: UnitAsk, binding: Sequence[Reserved]) -> None:
         """Note that a unit does not start now; reserve room for it if it is to have some."""
         if self.may_start(job):
+            before = len(self.refusing)
             self._note_refusing(job, binding)
+            self.outcome.has_given_way |= len(self.refusing) > before
+        else:
+            self.outcome.has_given_way = True
         self.outcome.blocked.append(unit.key)
         self._blocked[job.quota].append(job)
         self._protect(unit, job, self._settings(job.quota))

@@ -20,7 +20,8 @@ from koord.core.queue.order import (
     Waiting,
     make_tournament,
 )
-from koord.core.queue.protection import Offers, QueueTurns, TurnsOutcome
+from koord.core.queue.protection import TurnsOutcome
+from koord.core.queue.queue_turns import Offers, QueueTurns
 from koord.core.queue.room import FOREVER, Run, UnitAsk
 from koord.core.queue.settings import QueueSettings
 from koord.core.queue.usage import LEAST_SECONDS, Decay
