@@ -57,6 +57,7 @@ class Job:
     quota: str = "team"
     gathers: TopologyConstraint | None = None
     user: str = ""
+    is_held: bool = False
 
     @property
     def count(self) -> int:
@@ -73,7 +74,7 @@ class Job:
         limit = self.minutes if self.limit is None else self.limit
         stated = None if self.expected is None else self.expected * MINUTE
         terms = RunTerms(user=self.user, expected_run_time=stated)
-        hints = QueueHints(deadline=limit * MINUTE if limit else None, terms=terms)
+        hints = QueueHints(self.is_held, limit * MINUTE if limit else None, terms)
         pods = []
         for number in range(self.count):
             pod = make_pod(f"{self.name}-{number}").gpu(self.gpus).quota(self.quota)

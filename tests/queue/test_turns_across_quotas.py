@@ -186,3 +186,40 @@ def test_each_unit_has_one_turn_in_whatever_order_they_came(
     turns = turns_of(order)
     assert sorted(turns) == [f"u{at}" for at in range(8)]
     assert turns == turns_of(sorted(order))
+
+
+def beside_a_guarantee() -> Play:
+    """Return one node: p is guaranteed all of it, q borrows; it is busy for five minutes."""
+    play = play_on("a", quota=QuotaOptions(limits_by_share=False), protect_after=30)
+    play.cluster.quotas(make_quota("p", min={GPU: 8}, max={GPU: 8}))
+    play.cluster.quotas(make_quota("q", min={GPU: 0}, max={GPU: 8}))
+    return play.running("R", "1x8", "a", 5)
+
+
+BORROWS = Job("borrows", "1x8", 100, 5, quota="q", priority=20)
+GUARANTEED = Job("p1", "1x8", 100, 5, quota="p")
+
+
+@pytest.mark.parametrize("size", ["1x9", "2x8"], ids=["no node", "more than its quota may use"])
+def test_what_never_fits_hides_nobody_from_the_turns_of_other_quotas(size: str) -> None:
+    """It would make its quota use more than its guarantee, and others are of higher priority."""
+    huge = Job("huge", size, 10, 5, quota="p")
+    starts = beside_a_guarantee().play(BORROWS, huge, GUARANTEED)
+    assert starts == "borrows 105, huge None, p1 5"
+
+
+def test_what_is_held_hides_nobody_from_the_turns_of_other_quotas() -> None:
+    play = beside_a_guarantee()
+    held = Job("held", "2x4", 10, 5, quota="p", priority=10, is_held=True)
+    play.cluster.quotas(make_quota("p", min={GPU: 4}, max={GPU: 8}))
+    starts = play.play(BORROWS, held, replace(GUARANTEED, size="1x4"))
+    assert starts == "borrows 105, held None, p1 5"
+
+
+def test_what_its_quota_never_takes_leaves_the_room_of_the_next_reserved() -> None:
+    play = play_on("abc", quota=QuotaOptions(limits_by_share=False))
+    play.cluster.quotas(make_quota("p", max={GPU: 16}))
+    play.running("R1", "1x8", "a", 10).running("R2", "1x8", "b", 60)
+    jobs = [Job(f"s{at}", "1x8", 10, at, quota="p") for at in range(1, 40, 5)]
+    play.play(Job("huge", "3x8", 10, 0, quota="p"), Job("L", "2x8", 10, 0, quota="p"), *jobs)
+    assert play.starts["L"] == 10

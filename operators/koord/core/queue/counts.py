@@ -15,6 +15,7 @@ from koord.core.engine.state_view import StateView
 from koord.core.gang.tally import is_placed
 from koord.core.model.plan import Unit
 from koord.core.model.pods import Handling, Pod
+from koord.core.queue.run_time import hints_of
 
 Line: TypeAlias = tuple[str, str]
 """Queue, user; without user: all of the queue."""
@@ -45,6 +46,13 @@ def waits(unit: Unit, view: StateView) -> bool:
     """Whether all pods of a unit wait still."""
     pods = view.pods
     return all(pod.uid in pods and pods[pod.uid].is_waiting for pod in unit.pods)
+
+
+def is_held(unit: Unit) -> bool:
+    """Whether its owner holds a unit back: by its gang, or by any of its pods."""
+    return any(demand.is_held for demand in unit.demands) or any(
+        hints_of(pod).is_held for pod in unit.pods if pod.extensions
+    )
 
 
 class StartedUnits:

@@ -16,6 +16,7 @@ from koord.core.model.reasons import Reason
 from koord.core.model.run_terms import BackfillConsent
 from koord.core.queue.blocked_heads import BlockedHeads
 from koord.core.queue.blocked_units import PriorityLine
+from koord.core.queue.counts import is_held
 from koord.core.queue.ends import EndingPod, Ends
 from koord.core.queue.figures import QueueFigures
 from koord.core.queue.order import Waiting
@@ -82,7 +83,10 @@ class CycleTurns:
         self._quotas = None if quotas is None else QuotasInTime(cycle, quotas, ends, room.started)
         room.quotas = self._quotas
         self.order = UnitOrder(queues, quotas, self.heads, cycle.now, cycle.steps.late)
+        self.order.never_starts = self._never_starts
         self._jobs: dict[UnitKey, UnitAsk] = {}
+        self._out: dict[UnitKey, bool] = {}
+        """Whether units do not start whatever room there is."""
         self._waiting: dict[UnitKey, bool] = {}
         """Whether units wait as of the beginning of the cycle: whoever is planned does."""
         self.round = RoundOfTurns(
@@ -167,6 +171,16 @@ class CycleTurns:
         if waits is None:
             waits = self._waiting[unit.key] = self._queues.waits(unit)
         return waits
+
+    def _never_starts(self, unit: Unit) -> bool:
+        """Whether a unit is held by its owner, or does not fit when nothing else runs."""
+        is_out = self._out.get(unit.key)
+        if is_out is None:
+            is_out = not self._queues.has_started(unit) and (
+                is_held(unit) or not self.room.fits_ever(self.job_of(unit))
+            )
+            self._out[unit.key] = is_out
+        return is_out
 
     def _line_of(self, unit: Unit) -> PriorityLine:
         pod = unit.pods[0]

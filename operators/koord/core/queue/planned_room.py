@@ -213,6 +213,8 @@ class PlannedRoom:
     def fits_ever(self, job: UnitAsk) -> bool:
         shapes: dict[object, int] = {}
         unit = self.units[job.key]
+        if self.quotas is not None and not self.quotas.fits_alone(unit, job.quota):
+            return False
         for pod in unit.pods:
             shapes[pod.shape] = shapes.get(pod.shape, 0) + 1
         likes = {pod.shape: pod for pod in unit.pods}

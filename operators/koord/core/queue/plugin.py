@@ -19,7 +19,7 @@ from koord.core.model.plan import Plan, Unit, UnitKey
 from koord.core.model.pods import Pod
 from koord.core.model.reasons import Reason
 from koord.core.queue.blocked_heads import BlockedHeads
-from koord.core.queue.counts import Line, StartedUnits, has_started, waits
+from koord.core.queue.counts import Line, StartedUnits, has_started, is_held, waits
 from koord.core.queue.cycle_turns import CycleTurns
 from koord.core.queue.due import DueTurns
 from koord.core.queue.ends import Ends, KnownRuns
@@ -32,7 +32,7 @@ from koord.core.queue.planned_room import PlannedRoom
 from koord.core.queue.reasons import NAME, BehindHead, HeldByOwner, NotItsTurn, TooManyRunning
 from koord.core.queue.reserved_limits import PlannedStart
 from koord.core.queue.run_time import Estimate, Knowledge, RunTime, hints_of, is_overdue
-from koord.core.queue.sessions import HoldSession, QueueLimitSession, QueueTurnSession, is_held
+from koord.core.queue.sessions import HoldSession, QueueLimitSession, QueueTurnSession
 from koord.core.queue.settings import QueueSettings
 from koord.core.queue.turns import (
     OPEN,

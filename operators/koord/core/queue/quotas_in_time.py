@@ -87,6 +87,15 @@ class QuotasInTime:
             for quota in over
         )
 
+    def fits_alone(self, unit: Unit, queue: str) -> bool:
+        """Whether a queue may ever use as much as a unit asks for."""
+        account = self._session.ledger.find(queue)
+        if account is None:
+            return True
+        most = account.spec.max
+        ask = self._session.ask_of(unit)
+        return all(amount <= most[key] for key, amount in ask.items() if key in most)
+
     @contextmanager
     def _at(self, base: int, at: int) -> Iterator[None]:
         mark = self._cycle.checkpoint()

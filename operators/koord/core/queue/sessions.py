@@ -17,10 +17,9 @@ from koord.core.engine.plugin import Admission, Admitting, FilterReach, Ordering
 from koord.core.model.plan import Placement, Unit, UnitKey, Unplaced
 from koord.core.model.pods import Pod, PodShape
 from koord.core.model.reasons import Reason
-from koord.core.queue.counts import Line, lines_of
+from koord.core.queue.counts import Line, is_held, lines_of
 from koord.core.queue.planned_room import TryPlan
 from koord.core.queue.reasons import NAME, HeldByOwner, QueueFull, QueueStopped, TooManyRunning
-from koord.core.queue.run_time import hints_of
 
 if TYPE_CHECKING:
     from koord.core.queue.cycle_turns import CycleTurns
@@ -194,10 +193,3 @@ class QueueLimitSession(QueueTurnSession):
                 if unit.key not in self._parked and not is_held(unit):
                     waiting.update(lines_of(queue, user))
         return self._parked
-
-
-def is_held(unit: Unit) -> bool:
-    """Whether its owner holds a unit back."""
-    return any(demand.is_held for demand in unit.demands) or any(
-        hints_of(pod).is_held for pod in unit.pods if pod.extensions
-    )

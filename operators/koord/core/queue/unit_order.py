@@ -70,12 +70,21 @@ class UnitOrder:
     ) -> None:
         self._queues, self._quotas, self._heads = queues, quotas, heads
         self._now, self._late = int(now), late
+        self.never_starts: Callable[[Unit], bool] = lambda _: False
+        """Whether a unit does not start whatever room there is, if anybody knows. It has its turn
+        at once: so it hides nobody behind it in its queue from the turns of other quotas."""
         self._units: dict[UnitKey, Unit] = {}
         self._values: dict[UnitKey, Waiting] = {}
         self._aging: dict[str, Aging] = {}
         self._aged_queues: Collection[str] | None = None
         self._shares = _SharesNow(queues, self._units)
-        self.terms = OrderTerms(self._now, self.aging_of, self._shares, self._across)
+        self.terms = OrderTerms(
+            self._now,
+            self.aging_of,
+            self._shares,
+            self._across,
+            lambda offered: self.never_starts(self._units[offered.key]),
+        )
 
     def sort(self, units: Iterable[Unit]) -> Iterator[Unit]:
         """Yield units, which come by priority and time, in their turns: as if each started."""
