@@ -107,6 +107,14 @@ def event(name: str, reason: str = "Preempted") -> dict[str, Any]:
     }
 
 
+def test_the_pods_of_a_workload_without_a_gang_are_named_that_have_no_node() -> None:
+    owned = {"batch.kubernetes.io/job-name": "train"}
+    there = [pod(f"train-{at}", "Job/train", **owned) for at in range(3)]
+    there[1]["spec"] = {"nodeName": "n1"}
+    lookup = find(Server(*there, pod("other")), TargetKind.JOB, "train")
+    assert (lookup.target.name, lookup.pods) == ("train-0", ("train-0", "train-2"))
+
+
 def find(server: Server, kind: TargetKind, name: str) -> TargetLookup:
     return asyncio.run(find_target(server, Target(kind, "a", name), NOW))  # type: ignore[arg-type]
 

@@ -73,13 +73,15 @@ _WORKLOADS: Final[Mapping[str, _Workload]] = {
 class TargetLookup:
     """What is meant by what was ``typed``; ``job`` is the state of a Job without living pods.
 
-    ``notes`` tell what else was meant, and what could not be read.
+    ``notes`` tell what else was meant, and what could not be read; ``pods`` are those of a workload
+    or another owner that have no node yet.
     """
 
     typed: Target
     target: Target
     job: JobState | None = None
     notes: tuple[str, ...] = ()
+    pods: tuple[str, ...] = ()
 
 
 def make_target(kind: str, namespace: str, name: str) -> Target | None:
@@ -91,10 +93,15 @@ def make_target(kind: str, namespace: str, name: str) -> Target | None:
 
 async def find_planned(client: Client, typed: Target, now: float) -> Target:
     """Return what is planned for what was typed. Raises ``TargetNotFoundError`` if nothing is."""
+    return (await look_up_planned(client, typed, now)).target
+
+
+async def look_up_planned(client: Client, typed: Target, now: float) -> TargetLookup:
+    """Return the same with the pods of it. Raises ``TargetNotFoundError`` if nothing is planned."""
     lookup = await find_target(client, typed, now)
     if lookup.job is not None:
         raise TargetNotFoundError(" ".join((*lookup.job.notes, *lookup.job.advice)))
-    return lookup.target
+    return lookup
 
 
 async def find_reservation(client: Client, name: str) -> Target:
@@ -139,7 +146,7 @@ async def find_target(client: Client, target: Target, now: float) -> TargetLooku
             f"{target.kind} {target.key} has no pods: it does not exist or has no replicas, or its "
             f"controller cannot create them{suggest(target.name, names)}"
         )
-    return TargetLookup(target, _choose(target, alive or pods))
+    return TargetLookup(target, _choose(target, alive or pods), pods=_name_waiting(alive))
 
 
 def _look_below(owner: OwnerOfPods, now: float) -> TargetLookup:
@@ -160,7 +167,11 @@ def _look_below(owner: OwnerOfPods, now: float) -> TargetLookup:
     if left_out and chosen.kind is TargetKind.POD_GROUP:
         count, names = plural(len(gangs), "gang"), named(left_out, _MOST_TOLD)
         notes = (f"{target.kind} {target.name} has {count}; others are {names}.", *notes)
-    return TargetLookup(target, chosen, notes=notes)
+    return TargetLookup(target, chosen, notes=notes, pods=_name_waiting(alive))
+
+
+def _name_waiting(pods: Iterable[OwnedPod]) -> tuple[str, ...]:
+    return tuple(sorted(pod.metadata.name for pod in pods if not pod.spec.node_name))
 
 
 def _choose(target: Target, pods: Iterable[OwnedPod]) -> Target:
