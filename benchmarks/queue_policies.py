@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from benchmarks.queue_estimates import ESTIMATORS
 from benchmarks.queue_peers import AdmittedByQuota, ByPriority, ByQueueShare, OneHeadEach
 from benchmarks.queue_plot import draw
 from benchmarks.queue_trace import (
@@ -30,6 +31,7 @@ from benchmarks.queue_trace import (
     NODES,
     Trace,
     class_of,
+    draw_kinds,
     make_trace,
     merge,
     quotas,
@@ -45,6 +47,7 @@ from koord.core.queue.usage import Decay
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from benchmarks.queue_estimates import Estimator
     from koord.core.queue.simulation import MakeOffers, TraceUnit
 
 _BUILD: Final = Path("build/bench")
@@ -105,25 +108,12 @@ class Row:
     """Least and most of all runs."""
 
 
-def limit_of(unit: TraceUnit) -> int:
-    """Return how long a unit is expected to run of which its limit is all that is known."""
-    return unit.job.limit or HOUR
-
-
-def duration_of(unit: TraceUnit) -> int:
-    """Return what nobody knows: how long a unit will really run."""
-    return unit.duration
-
-
-EXPECTATIONS: Final = {"limits": limit_of, "durations": duration_of}
-
-
 def play(
-    contender: Contender, trace: Trace, expected_of: Callable[[TraceUnit], int] | None = None
+    contender: Contender, trace: Trace, estimator: Estimator | None = None
 ) -> tuple[Watched, float]:
     """Play a trace; return the simulation and the processor time of it.
 
-    With ``expected_of`` starts are foreseen as well.
+    With an ``estimator`` starts are foreseen as well.
     """
     nodes = [CountedNode(f"n{at:02}", GPUS_PER_NODE) for at in range(NODES)]
     simulation = Watched(
@@ -133,7 +123,7 @@ def play(
         make_offers=contender.make_offers(),
         decay=contender.decay,
         depth=_DEPTH,
-        expected_of=expected_of if contender.settings.policy is Policy.BACKFILL else None,
+        estimator=estimator if contender.settings.policy is Policy.BACKFILL else None,
     )
     units: Iterable[TraceUnit] = trace.units
     if not contender.knows_limits:
@@ -255,7 +245,9 @@ def run(options: argparse.Namespace) -> list[Row]:
 
 
 def _run_once(contender: Contender, trace: Trace, expectation: str) -> dict[str, float]:
-    simulation, seconds = play(contender, trace, EXPECTATIONS.get(expectation))
+    make = ESTIMATORS.get(expectation)
+    kinds = {} if make is None else draw_kinds(trace.units, trace.span)
+    simulation, seconds = play(contender, trace, make and make(kinds))
     return measure(simulation, trace, seconds)
 
 
@@ -285,7 +277,8 @@ _COLUMNS: Final = (
     ("kept but for causes", "kept but for causes", "{:.1f} %"),
     *((cause, f"moved by {cause}", "{:.0f}") for cause in SEEN_CAUSES),
     ("ETA error", "eta error", "{:.0f} %"),
-    ("ETA coverage", "eta coverage", "{:.0f} %"),
+    ("ETA within bound", "eta coverage", "{:.0f} %"),
+    ("ETA in time", "eta in time", "{:.0f} %"),
     ("ms", "ms per round", "{:.1f}"),
 )
 
@@ -315,7 +308,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.queue_policies")
     parser.add_argument("--days", type=float, default=10)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3, 4, 5])
-    parser.add_argument("--eta", choices=list(EXPECTATIONS), help="foresee starts by these")
+    parser.add_argument("--eta", choices=list(ESTIMATORS), help="foresee starts by these")
     parser.add_argument("--repeat", type=int, default=1, help="with submissions moved a little")
     parser.add_argument("--loads", type=float, nargs="+", default=[0.95])
     parser.add_argument("--limited", type=float, nargs="+", default=[1.0])

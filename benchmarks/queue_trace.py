@@ -11,10 +11,13 @@ import math
 import random
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from koord.core.queue.room import UnitAsk
 from koord.core.queue.simulation import SimulatedQuota, TraceUnit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 NODES: Final = 32
 GPUS_PER_NODE: Final = 8
@@ -40,6 +43,10 @@ ALL: Final = "all"
 _USERS: Final = 12
 _HOURS: Final = 24 * 14
 _ROUNDS: Final = 4
+_REPEATED: Final = 0.65
+"""Part of the jobs that are runs of a kind: as sweeps, retrainings and nightly jobs are."""
+_KIND_WIDTH: Final = 0.5
+"""Run times of a kind differ by no more than e to the power of that."""
 CLASSES: Final = {"1": 1, "2-8": 8, "9-64": 64, "> 64": CAPACITY}
 
 
@@ -120,6 +127,22 @@ def shake(trace: Trace, seed: int) -> Trace:
         replace(unit, arrival=max(0, unit.arrival + draw.randint(-60, 60))) for unit in trace.units
     )
     return replace(trace, units=tuple(units))
+
+
+def draw_kinds(
+    units: Iterable[TraceUnit], seed: int, repeated: float = _REPEATED, width: float = _KIND_WIDTH
+) -> dict[str, str]:
+    """Return job -> its kind: those of one user and size that take about as long, by chance.
+
+    The jobs themselves are as they were; of the others each is a kind of its own.
+    """
+    draw = random.Random(seed)  # noqa: S311 - chance that can be repeated
+    kinds = {}
+    for unit in units:
+        length = int(math.log(unit.duration) / width)
+        is_repeated = draw.random() < repeated
+        kinds[unit.job.key] = f"{unit.job.total}x{length}" if is_repeated else unit.job.key
+    return kinds
 
 
 def class_of(unit: TraceUnit) -> str:

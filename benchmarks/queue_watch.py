@@ -16,6 +16,7 @@ from koord.core.queue.simulation import Simulation, TraceUnit
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from benchmarks.queue_estimates import Estimator
     from koord.core.queue.order import OrderTerms, QueueQuota, Waiting
     from koord.core.queue.queue_turns import Offers
     from koord.core.queue.simulation import MakeOffers
@@ -57,18 +58,22 @@ class _NotedOffers:
 
 @dataclass(frozen=True)
 class Foreseen:
-    """A start as it was expected at first, of a unit that came at a time."""
+    """A start as it was expected at first, of a unit that came at a time.
+
+    ``bound`` is when it starts if all that runs and waits takes as long as it may.
+    """
 
     arrival: int
     start: int
+    bound: int
 
 
 @dataclass
 class Watched(Simulation):
     """Notes what was promised to whom, what was expected, and what moved a promise."""
 
-    expected_of: Callable[[TraceUnit], int] | None = None
-    """How long a unit is expected to run; None: no starts are foreseen."""
+    estimator: Estimator | None = None
+    """What is known of run times; None: no starts are foreseen."""
     promises: dict[str, list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))
     """Unit -> when which latest start was reserved for it, as far as that changed."""
     moves: dict[str, MoveCause] = field(default_factory=dict)
@@ -111,11 +116,25 @@ class Watched(Simulation):
         idle = super().decide()
         self.rounds += 1
         self._note_promises()
-        if self.expected_of is not None and self.room.now >= self._look_at:
+        if self.estimator is not None and self.room.now >= self._look_at:
             self._look_at = self.room.now + LOOK_SECONDS
-            for key, start in self.foresee(self.expected_of).items():
-                self.foreseen.setdefault(key, Foreseen(self.waiting[key].arrival, start))
+            self._note_foreseen(self.estimator)
         return idle
+
+    def _note_foreseen(self, estimator: Estimator) -> None:
+        if self.waiting.keys() <= self.foreseen.keys():
+            return
+        starts = self.foresee(lambda unit: estimator.of(unit).expected)
+        bounds = self.foresee(lambda unit: estimator.of(unit).bound)
+        for key, start in starts.items():
+            bound = max(start, bounds.get(key, start))
+            self.foreseen.setdefault(key, Foreseen(self.waiting[key].arrival, start, bound))
+
+    def _end(self, key: str) -> None:
+        unit = self.running.get(key)
+        super()._end(key)
+        if unit is not None and self.estimator is not None:
+            self.estimator.note_end(unit, self.room.now)
 
     def _note_promises(self) -> None:
         ahead: dict[str, Competitor] = {}
@@ -200,9 +219,11 @@ class Watched(Simulation):
             / max(_LEAST_WAIT, self.starts[key] - eta.arrival)
             for key, eta in self.foreseen.items()
         )
-        covered = sum(self.starts[key] <= eta.start for key, eta in self.foreseen.items())
+        covered = sum(self.starts[key] <= eta.bound for key, eta in self.foreseen.items())
+        in_time = sum(self.starts[key] <= eta.start for key, eta in self.foreseen.items())
         return {
             "foreseen": len(errors),
             "eta error": errors[len(errors) // 2],
             "eta coverage": 100 * covered / len(errors),
+            "eta in time": 100 * in_time / len(errors),
         }

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from benchmarks.queue_policies import CONTENDERS, limit_of, measure, play
-from benchmarks.queue_trace import make_trace
+from benchmarks.queue_estimates import ByHistory, ByLimit
+from benchmarks.queue_policies import CONTENDERS, measure, play
+from benchmarks.queue_trace import draw_kinds, make_trace
 
 TRACE = make_trace(7, 0.95, 0.3, 1.0)
 OURS = next(contender for contender in CONTENDERS if contender.name == "Backfill")
@@ -13,7 +14,7 @@ OURS = next(contender for contender in CONTENDERS if contender.name == "Backfill
 
 def test_starts_are_foreseen_and_looking_ahead_changes_nothing() -> None:
     plain, _ = play(OURS, TRACE)
-    watched, seconds = play(OURS, TRACE, limit_of)
+    watched, seconds = play(OURS, TRACE, ByLimit())
     assert watched.starts == plain.starts
     figures = measure(watched, TRACE, seconds)
     assert figures["foreseen"] > 0
@@ -25,7 +26,7 @@ def test_without_arrivals_and_with_true_durations_starts_are_as_foreseen() -> No
         replace(unit, arrival=0, job=replace(unit.job, limit=unit.duration)) for unit in TRACE.units
     ]
     trace = replace(TRACE, units=tuple(units[:150]))
-    watched, _ = play(OURS, trace, limit_of)
+    watched, _ = play(OURS, trace, ByLimit())
     assert watched.foreseen
     for key, foreseen in watched.foreseen.items():
         assert watched.starts[key] == foreseen.start
@@ -35,3 +36,22 @@ def test_no_promise_moves_without_a_cause() -> None:
     watched, _ = play(OURS, TRACE)
     assert watched.promises
     assert watched.promise_figures()["moved by Other"] == 0
+
+
+def test_what_is_expected_of_a_kind_is_learned_from_its_runs() -> None:
+    first = TRACE.units[0]
+    estimator = ByHistory(dict.fromkeys((unit.job.key for unit in TRACE.units), "nightly"))
+    unit = replace(first, job=replace(first.job, limit=3600))
+    assert (estimator.of(unit).expected, estimator.of(unit).bound) == (3600, 3600)
+    for at, seconds in enumerate((500, 100, 300)):
+        estimator.note_end(replace(unit, duration=seconds), 1000 * (at + 1))
+    assert (estimator.of(unit).expected, estimator.of(unit).bound) == (200, 3600)
+
+
+def test_jobs_of_one_kind_take_about_as_long() -> None:
+    kinds = draw_kinds(TRACE.units, 1)
+    times: dict[tuple[str, str], list[int]] = {}
+    for unit in TRACE.units:
+        times.setdefault((unit.user, kinds[unit.job.key]), []).append(unit.duration)
+    assert all(max(each) < 1.7 * min(each) for each in times.values())
+    assert max(map(len, times.values())) > 2

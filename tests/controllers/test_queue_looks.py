@@ -169,18 +169,29 @@ def test_who_waits_is_told_though_pods_are_always_being_bound() -> None:
     assert looks.of("default/g") is not None
 
 
+def test_a_start_is_covered_that_comes_before_all_that_it_waited_for_must_have_ended() -> None:
+    """That is expected to end after 600 seconds; killing it may take another minute."""
+    cluster = make_waiting()
+    looks = make_looks(cluster)
+    look(cluster, looks)
+    cluster.state.advance(NOON + 630)
+    looks.note_start(cluster.queue.pending()[0])
+    (error,) = looks.errors
+    assert (error.seconds, error.is_covered) == (30, True)
+
+
 def test_what_was_placed_is_forgotten_and_compared_with_what_was_expected() -> None:
     cluster = make_waiting()
     looks = make_looks(cluster)
     look(cluster, looks)
     (unit,) = cluster.queue.pending()
-    cluster.state.advance(NOON + 630)
+    cluster.state.advance(NOON + 780)
     looks.note_start(unit)
     (error,) = looks.errors
-    assert (error.seconds, error.is_covered) == (30, False)
+    assert (error.seconds, error.is_covered) == (180, False)
     assert not looks.is_covered
     cluster.delete_pods("run")
-    look(cluster, looks, NOON + 630)
+    look(cluster, looks, NOON + 780)
     assert looks.of("default/g") is None
 
 

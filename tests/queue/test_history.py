@@ -5,7 +5,16 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from koord.core.queue.history import MOST_KINDS, MOST_RUNS, KindRecord, RunHistory
+from koord.core.queue.history import (
+    COUNTED_PARTS,
+    ENOUGH_PARTS,
+    MOST_KINDS,
+    MOST_LINES,
+    MOST_RUNS,
+    KindRecord,
+    PartsOfLimits,
+    RunHistory,
+)
 from koord.core.queue.run_time import Estimate
 
 KIND = ("u", "train")
@@ -57,3 +66,37 @@ def test_nobody_pushes_out_what_is_known_of_others(runs: list[tuple[str, int]]) 
     kinds = [*history.records()]
     assert len(kinds) == MOST_KINDS
     assert KindRecord("quiet", "train", (100,), 1) in kinds
+
+
+LINE = ("team", "u")
+
+
+def test_most_runs_took_no_more_of_their_limits_than_is_expected() -> None:
+    parts = PartsOfLimits()
+    for at in range(ENOUGH_PARTS - 1):
+        parts.note(LINE, 10, 100, has_failed=False)
+        assert parts.expected_percent(LINE) == 100, at
+    for seconds in (*[200] * 4, *[700] * 4, *[950] * 3):
+        parts.note(LINE, seconds, 1000, has_failed=False)
+    assert parts.expected_percent(LINE) == 70
+    assert parts.expected_percent(("team", "other")) == 100
+
+
+def test_only_the_last_runs_count_and_no_short_failures() -> None:
+    parts = PartsOfLimits()
+    for seconds in (*[90] * COUNTED_PARTS, *[10] * COUNTED_PARTS):
+        parts.note(LINE, seconds, 100, has_failed=False)
+    for _ in range(COUNTED_PARTS):
+        parts.note(LINE, 59, 60, has_failed=True)
+        parts.note(LINE, 0, 60, has_failed=False)
+    assert parts.expected_percent(LINE) == 10
+
+
+def test_who_ran_nothing_for_longest_is_forgotten_first() -> None:
+    parts = PartsOfLimits()
+    for at in range(MOST_LINES + 1):
+        for _ in range(ENOUGH_PARTS):
+            parts.note(("team", f"u{at}"), 50, 100, has_failed=False)
+            parts.note(LINE, 50, 100, has_failed=False)
+    assert parts.expected_percent(LINE) == 50
+    assert parts.expected_percent(("team", "u0")) == 100

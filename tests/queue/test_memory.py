@@ -78,6 +78,23 @@ def test_a_run_class_goes_before_names_and_is_of_its_user() -> None:
     assert next_run(cluster, "r", "anything", run_class="x", user="eve")[0] is Knowledge.NONE
 
 
+def test_a_run_that_has_only_a_limit_takes_as_large_a_part_of_it_as_others_of_its_user() -> None:
+    cluster = make_queue()
+
+    def limited(pod: Pod) -> Pod:
+        return replace(pod, extensions=(("queue", QueueHints(deadline=1000)),))
+
+    for at in range(20):
+        start = 1000 * at + 10
+        cluster.pods(limited(ran(f"p{at}", start, start + 10 * (at + 1), owner=f"job-{'x' * at}a")))
+    look(cluster, 50_000)
+    pod = replace(limited(ran("q", 0, 0, "new")), node="", phase=PodPhase.PENDING)
+    run_time = cluster.state.plugin(Queues).limits.run_time_of_running((pod,))
+    assert (run_time.level, run_time.expected, run_time.limit) == (Knowledge.DECLARED, 150, 1000)
+    assert run_time.bound is not None
+    assert run_time.bound >= 1000
+
+
 def test_runs_of_other_tenants_change_no_estimate_whatever_they_say() -> None:
     """In the same quota, under the same names and class, for the same user, and of every length."""
     cluster = make_cluster(4, queue=QueueOptions()).quotas(make_quota("team", queue=FAIR))

@@ -63,6 +63,9 @@ class QueueStanding:
     expected_start: int | None = None
     latest_start: int | None = None
     """When it starts at the latest, if room is reserved for it from some time on."""
+    start_bound: int | None = None
+    """By when it starts if all that it waits for takes as long as it may: whether enough starts
+    came by then tells what expectations are worth."""
     basis: Mapping[str, int] = field(default_factory=dict)
     """How the ends are known that it waits for -> number of units."""
     reservation: StartReservation | None = None
@@ -181,7 +184,7 @@ class Lookout:
     forecasts: Mapping[str, Forecast] = field(default_factory=dict)
     refusals: Mapping[str, Reason] = field(default_factory=dict)
     is_covered: bool = True
-    """Whether enough of the last starts came when they were expected."""
+    """Whether enough of the last starts came within what was expected of them."""
 
 
 def make_standings(
@@ -212,6 +215,7 @@ def _make_standing(turn: Turn, waiting: int, lookout: Lookout) -> QueueStanding:
         head_since=turn.head_since,
         expected_start=expected,
         latest_start=latest,
+        start_bound=None if expected is None else _find_bound(expected, latest, forecast, lookout),
         basis=_find_basis(turn, ends),
         reservation=turn.reservation,
         waits_for=ends,
@@ -256,6 +260,16 @@ def _tell_start(
         return None, None, Certainty.UNKNOWN
     certainty = judge_certainty(forecast.level, is_reserved=False, is_covered=lookout.is_covered)
     return (None if certainty is Certainty.UNKNOWN else expected), None, certainty
+
+
+def _find_bound(
+    expected: int, latest: int | None, forecast: Forecast | None, lookout: Lookout
+) -> int:
+    """Return by when a start is expected at the latest: by its promise, or by what it waits for."""
+    if latest is not None:
+        return latest
+    bound = None if forecast is None else forecast.bound
+    return expected if bound is None else max(expected, round_start(lookout.now, bound))
 
 
 def _find_level(reservation: StartReservation | None, forecast: Forecast | None) -> Knowledge:

@@ -63,7 +63,10 @@ _LOSSES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class ForecastError:
-    """How far a start was from what was expected first, in seconds; ``is_covered``: not later."""
+    """How far a start was from what was expected first, in seconds.
+
+    It ``is_covered`` if it came by the bound of that: nothing that it waited for was late.
+    """
 
     certainty: Certainty
     seconds: float
@@ -127,8 +130,8 @@ class QueueLooks:
     """Promised unit -> who had earlier turns since, by name, also those that have started."""
     _started: dict[str, PromiseBasis] = field(default_factory=dict)
     """What was promised to units that have started."""
-    _expected: dict[str, tuple[float, Certainty]] = field(default_factory=dict)
-    """Unit -> what was expected first, of those that wait."""
+    _expected: dict[str, QueueStanding] = field(default_factory=dict)
+    """Unit -> where it stood when a start was expected of it first, of those that wait."""
     _isolated: Isolation = field(default_factory=lambda: Isolation("queue-looks"))
     _noted: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -149,8 +152,7 @@ class QueueLooks:
         now, expected = self.clock(), self._expected.pop(unit.key, None)
         error = None
         if expected is not None:
-            late = now - expected[0]
-            error = ForecastError(expected[1], abs(late), late <= 0)
+            error = _compare_start(expected, now)
             self.errors.append(error)
         standing = self.standings.get(unit.key)
         self._note_passing(unit)
@@ -200,7 +202,7 @@ class QueueLooks:
 
     @property
     def is_covered(self) -> bool:
-        """Whether enough of the last starts came when they were expected, or before."""
+        """Whether enough of the last starts came within the bounds of what was expected."""
         covered = sum(error.is_covered for error in self.errors)
         return covered * 100 >= LEAST_COVERED_PERCENT * len(self.errors)
 
@@ -318,8 +320,7 @@ class QueueLooks:
             if unit.key in self._moves:
                 standings[unit.key] = replace(standing, last_move=self._moves[unit.key])
             if standing.expected_start is not None:
-                first = (float(standing.expected_start), standing.certainty)
-                self._expected.setdefault(unit.key, first)
+                self._expected.setdefault(unit.key, standing)
         for kept in (self._promises, self._moves, self._passed):
             for key in kept.keys() - standings.keys():
                 del kept[key]
@@ -400,6 +401,13 @@ class QueueLooks:
     def _is_usable(self, row: int) -> bool:
         node = self.state.table.nodes[row]
         return node is not None and not node.has_failed and not node.is_unschedulable
+
+
+def _compare_start(expected: QueueStanding, now: float) -> ForecastError:
+    """Return how far a start now is from what was expected."""
+    start = now if expected.expected_start is None else float(expected.expected_start)
+    bound = start if expected.start_bound is None else float(expected.start_bound)
+    return ForecastError(expected.certainty, abs(now - start), now <= max(start, bound))
 
 
 def _is_promised(standing: QueueStanding) -> bool:

@@ -47,7 +47,7 @@ def watch_queues(looks: QueueLooks, registry: CollectorRegistry) -> Iterator[Col
     )
     yield _gauge(
         "eta_coverage_ratio",
-        "Part of the last starts that came when they were expected, or before.",
+        "Part of the last starts that came within the bounds of what was expected.",
         ["certainty"],
         lambda: _coverage(looks),
     )

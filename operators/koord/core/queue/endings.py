@@ -45,5 +45,14 @@ def _make_ending(name: str, pods: tuple[Pod, ...], run_time: RunTime, now: float
     bound = end_of(run_time, start, int(now))
     if bound is None:
         return Ending(name, pods, None)
-    expected = start + run_time.expected if run_time.expected is not None else bound.at
-    return Ending(name, pods, expected if expected > now else bound.at, run_time.level)
+    end = bound.at
+    if run_time.expected is not None:
+        end = min(end, _next_double(start, max(run_time.expected, 1), now))
+    return Ending(name, pods, end, run_time.level, bound=bound.at)
+
+
+def _next_double(start: int, length: int, now: float) -> int:
+    """Return the end of what has been expected to take so long: twice as long once it is passed."""
+    while start + length <= now:
+        length *= 2
+    return start + length

@@ -44,6 +44,13 @@ class Ending:
     """How well that is known."""
     is_whole: bool = True
     """Whether these are all pods of a unit."""
+    bound: float | None = None
+    """By when they have ended, as far as is known; None: when they are expected to."""
+
+    @property
+    def latest(self) -> float:
+        """When they have ended at the latest, as far as is known."""
+        return max(self.end or 0.0, self.bound or 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +67,8 @@ class Forecast:
     """Why it does not start, after all that is known to end."""
     never: Reason | None = None
     """Why it would not start even if nothing ran."""
+    bound: float | None = None
+    """By when it starts if all that it waits for ends as late as its own bound says."""
 
 
 _BEST_FIRST: Final = tuple(Knowledge)
@@ -225,11 +234,16 @@ class Outlook:
         awaited = self._awaited(unit, placement)
         level = worst_of(ending.level for ending in awaited)
         now = self.cycle.now
-        self.forecasts[unit.key] = Forecast(now, level, awaited)
+        start_by = max((now, *(ending.latest for ending in awaited)))
+        self.forecasts[unit.key] = Forecast(now, level, awaited, bound=start_by)
         own = self.expected_time(unit)
-        pods = tuple(assignment.pod for assignment in placement.assignments)
-        end = None if own.expected is None else now + own.expected
-        return Ending(unit.group or unit.pods[0].title, pods, end, worst_of((level, own.level)))
+        return Ending(
+            unit.group or unit.pods[0].title,
+            tuple(assignment.pod for assignment in placement.assignments),
+            None if own.expected is None else now + own.expected,
+            worst_of((level, own.level)),
+            bound=None if own.bound is None else start_by + own.bound,
+        )
 
     def _awaited(self, unit: Unit, placement: Placement) -> tuple[Ending, ...]:
         """Return what had to end before: where it goes, and anywhere if not room was lacking."""

@@ -4,7 +4,7 @@ Bounded, and each user has his part: whoever has most kinds loses his oldest one
 Q21. Nothing here knows pods, or where it is kept.
 """
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, TypeAlias
@@ -19,6 +19,14 @@ RECENT_RUNS: Final = 2
 """Of so many the mean is expected: recent runs tell more than all of them."""
 LEAST_SECONDS: Final = 60
 """Shorter runs that failed tell nothing."""
+
+COUNTED_PARTS: Final = 100
+"""Runs of a user of which it is remembered what part of their limits they took."""
+ENOUGH_PARTS: Final = 10
+EXPECTED_PERCENTILE: Final = 70
+"""That part of a limit is expected of which so many percent of the last runs took no more."""
+MOST_LINES: Final = 1000
+"""Users of queues that are remembered: who ran nothing for longest is forgotten."""
 
 RunKind: TypeAlias = tuple[str, str]
 """User, and what his runs of one kind share."""
@@ -79,3 +87,32 @@ class RunHistory:
             (kept.ended, kept.kind) for kept in self._records.values() if kept.user == greediest
         )
         del self._records[greediest, oldest[1]]
+
+
+class PartsOfLimits:
+    """What part of their limits the last runs took, by queue and user, whatever their kinds.
+
+    Limits are set far above what runs take, so they say when something has ended at the latest, and
+    little of when it is expected to. A restart forgets what is not there any more.
+    """
+
+    def __init__(self) -> None:
+        self._parts: dict[tuple[str, str], deque[int]] = {}
+        """Queue, user -> parts in percent, rounded up; who ran something last is the last."""
+
+    def note(self, line: tuple[str, str], seconds: int, limit: int, *, has_failed: bool) -> None:
+        """Remember a run with a limit."""
+        if seconds <= 0 or (has_failed and seconds < LEAST_SECONDS):
+            return
+        parts = self._parts.pop(line, None)
+        self._parts[line] = deque(maxlen=COUNTED_PARTS) if parts is None else parts
+        self._parts[line].append(min(100, max(1, -(-100 * seconds // max(limit, 1)))))
+        if len(self._parts) > MOST_LINES:
+            del self._parts[next(iter(self._parts))]
+
+    def expected_percent(self, line: tuple[str, str]) -> int:
+        """Return what part of its limit a run is expected to take: all, if little is known."""
+        parts = self._parts.get(line, ())
+        if len(parts) < ENOUGH_PARTS:
+            return 100
+        return sorted(parts)[len(parts) * EXPECTED_PERCENTILE // 100]

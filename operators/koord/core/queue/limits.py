@@ -40,6 +40,9 @@ class RunLimits:
         self._estimate = estimate
         self._earlier: EarlierRuns | None = None
         self._end_of_owner = end_of_owner
+        self.percent_of: Callable[[Pod], int] = lambda _: 100
+        """Returns what part of its limit a run is expected to take, if nothing else is known;
+        whoever remembers runs sets it."""
 
     def terms_of(self, pod: Pod) -> RunTerms:
         """Return what the gang of a pod says of its run."""
@@ -58,16 +61,23 @@ class RunLimits:
         """Return how long a waiting unit runs if it starts now."""
         settings = self._settings_of(self._queue_of(unit.pods[0]))
         pods = [(pod, demand.run) for demand in unit.demands for pod in demand.pods]
-        estimate = self._estimate(unit.pods)
         return run_time_of(
-            pods, settings, lambda pod, gang: self._lasts(pod, gang, settings), estimate
+            pods,
+            settings,
+            lambda pod, gang: self._lasts(pod, gang, settings),
+            self._estimate(unit.pods),
+            self.percent_of(unit.pods[0]),
         )
 
     def run_time_of_running(self, pods: Sequence[Pod]) -> RunTime:
         """Return how long a unit runs of which these are the pods on nodes."""
-        settings = self._settings_of(self._queue_of(pods[0]))
-        terms = [(pod, self.terms_of(pod)) for pod in pods]
-        return run_time_of_running(terms, settings, self._estimate(pods), self._end_of_owner)
+        return run_time_of_running(
+            [(pod, self.terms_of(pod)) for pod in pods],
+            self._settings_of(self._queue_of(pods[0])),
+            self._estimate(pods),
+            self._end_of_owner,
+            self.percent_of(pods[0]),
+        )
 
     def run_time_of_placed(self, pod: Pod) -> RunTime:
         """Return how long a pod on a node runs.

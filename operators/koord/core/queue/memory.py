@@ -15,7 +15,8 @@ from typing import Final
 from koord.core.engine.state_view import StateView
 from koord.core.model.pods import Pod, PodPhase
 from koord.core.queue.earlier_runs import controller_of
-from koord.core.queue.history import KindRecord, RunHistory, RunKind
+from koord.core.queue.history import KindRecord, PartsOfLimits, RunHistory, RunKind
+from koord.core.queue.room import FOREVER
 from koord.core.queue.run_time import Estimate, hints_of
 from koord.core.queue.usage import TICK_SECONDS
 from koord.core.queue.users import UseOfUsers, UseRecord
@@ -58,6 +59,7 @@ class RunMemory:
         """Called with the pods of a unit that has ended since, and for how long it ran."""
         self._use = UseOfUsers()
         self._histories: dict[str, RunHistory] = {}
+        self._parts = PartsOfLimits()
         self._changes = 0
         """Of the histories."""
         self._used_until: dict[str, int] = {}
@@ -123,6 +125,10 @@ class RunMemory:
         self._restore(queue)
         history = self._histories.get(queue)
         return None if history is None else history.estimate(self._kind_of(pods))
+
+    def expected_percent(self, pod: Pod) -> int:
+        """Return what part of a limit a run of the user of a pod is expected to take."""
+        return self._parts.expected_percent((self._queue_of(pod), self._user_of(pod)))
 
     def known_by(self, pod: Pod) -> object:
         """Return what decides on what earlier runs tell of the unit of a pod; None: nothing."""
@@ -194,6 +200,10 @@ class RunMemory:
         if run.ended >= self._began:
             self.on_end(run.pods, seconds)
         history.note(self._kind_of(run.pods), seconds, run.ended, has_failed=has_failed)
+        limit = max((hints_of(pod).deadline or FOREVER for pod in run.pods), default=FOREVER)
+        if limit < FOREVER:
+            line = (queue, self._user_of(run.pods[0]))
+            self._parts.note(line, seconds, limit, has_failed=has_failed)
         self._changes += 1
 
     def _restore(self, queue: str) -> None:

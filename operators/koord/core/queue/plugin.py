@@ -99,6 +99,7 @@ class Queues(Plugin):
         self.limits = RunLimits(
             view, self.queue_of, self.settings_of, self._estimate, self._find_owner_end
         )
+        self.limits.percent_of = self._expected_percent
         self._runs = KnownRuns(view, self.limits, self._known_beside, self._find_owner_end)
 
     @property
@@ -177,6 +178,9 @@ class Queues(Plugin):
 
     def _estimate(self, pods: Sequence[Pod]) -> Estimate | None:
         return None if self._memory is None or not pods else self._memory.estimate(pods)
+
+    def _expected_percent(self, pod: Pod) -> int:
+        return 100 if self._memory is None else self._memory.expected_percent(pod)
 
     def _known_beside(self, pod: Pod) -> object:
         """Return what the run time of a pod on a node follows from beside its limit."""

@@ -142,10 +142,12 @@ def run_time_of(
     settings: QueueSettings,
     limit: Callable[[Pod, RunTerms], int | None],
     estimate: Estimate | None = None,
+    percent: int = 100,
 ) -> RunTime:
     """Return what is known of a unit, of its pods with what their gangs say: it ends with the last.
 
-    ``limit`` is what each of them is killed after.
+    ``limit`` is what each of them is killed after; so many ``percent`` of it are expected if that
+    is all that is known.
     """
     limits = [limit(pod, gang) for pod, gang in pods]
     stated = _stated(pods)
@@ -155,7 +157,7 @@ def run_time_of(
     bound = max(
         each + pod.grace for each, (pod, _) in zip(limits, pods, strict=True) if each is not None
     )
-    expected = _estimate(stated, settings, estimate).expected or longest
+    expected = _estimate(stated, settings, estimate).expected or -(-longest * percent // 100)
     return RunTime(Knowledge.DECLARED, min(expected, longest), bound + KILL_MARGIN, longest)
 
 
@@ -164,6 +166,7 @@ def run_time_of_running(
     settings: QueueSettings,
     estimate: Estimate | None = None,
     end_of_owner: Callable[[Pod], int | None] = lambda _: None,
+    percent: int = 100,
 ) -> RunTime:
     """Return what is known of pods that run: only what Kubernetes enforces limits them.
 
@@ -175,7 +178,7 @@ def run_time_of_running(
         of_owner = None if end is None else max(end - int(pod.started), 0)
         return smallest(hints_of(pod).deadline, of_owner)
 
-    return run_time_of(pods, settings, limit, estimate)
+    return run_time_of(pods, settings, limit, estimate, percent)
 
 
 def end_of(run_time: RunTime, start: int, now: int) -> End | None:
