@@ -75,7 +75,8 @@ def test_a_reference_from_another_namespace_joins_no_gang():
     assert gang.key.startswith("evil/")
     assert jobs.step() == []
     # Changes of the owner do not even look at such pods.
-    assert jobs.owners._below["default", "uid-gpt"] == {pod.uid for pod in workers()[:3]}
+    mine = {pod.uid for pod in workers()[:3]}
+    assert jobs.owners._branches.find_below("default", "uid-gpt") == mine
 
 
 def test_owners_in_a_circle_end_somewhere():
@@ -237,7 +238,7 @@ def test_nothing_is_left_once_all_is_gone():
     jobs.delete_pods(*(pod.name for pod in workers()))
     jobs.remove_owner(GPT)
     owners = jobs.owners
-    left = (owners._derived, owners._gang_of, owners._below, owners._chains, owners._observed)
+    left = (owners._derived, owners._gang_of, owners._branches, owners._own)
     assert not any(left)
     assert not owners._by_owner
     assert jobs.state.gangs.keys() == ()

@@ -13,7 +13,13 @@ from typing import Any, Final, TypeVar, cast
 import jmespath
 from jmespath.exceptions import JMESPathError
 from jmespath.functions import Functions, signature
-from jmespath.visitor import TreeInterpreter
+
+from koord.api.compiled_expressions import (
+    Compiler,
+    EvaluationSteps,
+    FunctionError,
+    StepsError,
+)
 
 F = TypeVar("F", bound=Callable[..., Any])
 MAX_LENGTH: Final = 4096
@@ -97,41 +103,34 @@ def _count_interval(part: str) -> int:
     return max(0, int(ends[1]) - int(ends[0]) + 1)
 
 
-_OPTIONS: Final = jmespath.Options(custom_functions=_Functions())
-
-
-class _Evaluation(TreeInterpreter):  # type: ignore[misc]
-    """Evaluates one expression once: lists in objects of tenants may be of any length."""
-
-    def __init__(self) -> None:
-        super().__init__(_OPTIONS)
-        self._left = MAX_STEPS
-
-    def visit(self, node: Any, *values: Any, **options: Any) -> Any:
-        self._left -= 1
-        if self._left < 0:
-            raise ExpressionError(f"takes more than {MAX_STEPS} steps: a list or map is too long")
-        return super().visit(node, *values, **options)
+FUNCTIONS: Final = _Functions()
+_COMPILER: Final = Compiler(FUNCTIONS)
 
 
 class Expression:
     """One expression, read once."""
 
-    __slots__ = ("_read", "text")
+    __slots__ = ("_part", "text")
 
     def __init__(self, text: str) -> None:
         if len(text) > MAX_LENGTH:
             raise ExpressionError(f"is longer than {MAX_LENGTH} characters")
         self.text = text
         try:
-            self._read = jmespath.compile(text).parsed
-        except (JMESPathError, RecursionError) as error:
+            self._part = _COMPILER.compile(jmespath.compile(text).parsed)
+        except (JMESPathError, RecursionError, FunctionError) as error:
             raise ExpressionError(f"is no JMESPath expression: {_first_line(error)}") from error
 
     def evaluate(self, document: Any) -> Any:
         """Return what the expression says of a document. Raises ``ExpressionError``."""
+        steps = EvaluationSteps(MAX_STEPS)
         try:
-            return _Evaluation().visit(self._read, document)
+            steps.spend(self._part.steps)
+            return self._part.evaluate(document, steps)
+        except StepsError:
+            raise ExpressionError(
+                f"takes more than {MAX_STEPS} steps: a list or map is too long"
+            ) from None
         except ExpressionError:
             raise
         except Exception as error:  # the library raises what its functions meet

@@ -59,6 +59,9 @@ class StateView(Protocol):
     def pods(self) -> Mapping[str, Pod]:
         """Uid -> pod as planning sees it: an assumed pod carries its assumed node."""
 
+    def observed(self, uid: str) -> Pod | None:
+        """Return a pod as last observed, without assumptions."""
+
     @property
     def assumed(self) -> Collection[str]:
         """The pods (uid) that were placed just now, before any watch event shows it."""

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from hashlib import blake2s
-from typing import Final
+from typing import Final, NamedTuple
 
 from koord.core.model.gangs import (
     ROOT,
@@ -34,6 +34,8 @@ MAX_MEMBERS: Final = 10_000
 MAX_INNER: Final = 256
 """Sets of pods of one gang that are told apart; with more of them only roles are."""
 MAX_NAME: Final = 253
+MAX_KEPT: Final = 256
+"""Gangs that are kept for the pods with the same owners."""
 _DIGEST: Final = 4
 
 
@@ -47,43 +49,94 @@ class GangId:
     top_pod: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class PlaceInGang:
+class PlaceInGang(NamedTuple):
     """The gang of a pod, and what the pod is in it."""
 
     key: GangKey
     id: GangId
     sub_group: str
-    index: int
+    rank: int
+    """Among the members; negative: none."""
 
 
-def find_place(pod: Pod, chain: OwnerChain, owner: OwnerObject) -> PlaceInGang | None:
-    """Return the place of a pod in the gang of an owner; None if it is no member of any."""
-    claim, rule = owner.claim, owner.rule.pods
-    if claim is not None and claim.problem is not None:
-        return PlaceInGang(make_key(owner, GangId()), GangId(), "", -1)
-    name = rule.role_of(pod)
-    role = None if claim is None else claim.roles.by_name.get(name)
-    if claim is None or role is None:
-        return None
-    incarnation = "/".join(pod.profile.labels.get(key, "") for key in rule.incarnation)
-    gang = GangId(
-        claim.roles.stage_of[name],
-        rule.read(pod, rule.group),
-        incarnation,
-        (chain.top_pod or pod.uid) if rule.is_by_top_pod else "",
-    )
-    at = rule.read_number(pod, rule.index)
-    inner = rule.read_number(pod, rule.inner)
-    return PlaceInGang(
-        make_key(owner, gang),
-        gang,
-        _name_inner(role, inner),
-        -1 if at is None else claim.roles.first_index[name] + (inner or 0) * role.inner + at,
-    )
+class _GangOfRole(NamedTuple):
+    """The gang of pods of one role, and the index of the first of them in it."""
+
+    key: GangKey
+    id: GangId
+    role: OwnerRole
+    first: int
 
 
-def make_missing_place(namespace: str, owner: OwnerReference) -> PlaceInGang:
+class PlaceFinder:
+    """Finds the places of pods with the same owners; their gangs are found once."""
+
+    __slots__ = ("_fixed", "_gangs", "_is_apart", "_labels", "_owner", "_top_pod")
+
+    def __init__(self, namespace: str, chain: OwnerChain) -> None:
+        self._top_pod = chain.top_pod
+        self._owner: OwnerObject | None = None
+        self._fixed: PlaceInGang | None = None
+        """Where all pods are whose gang cannot be told."""
+        self._gangs: dict[tuple[str | None, ...], _GangOfRole | None] = {}
+        """By the values of labels that tell gangs of the owner apart."""
+        if chain.is_opted_out:
+            return
+        if chain.missing is not None:
+            self._fixed = _make_missing_place(namespace, chain.missing)
+            return
+        owner = chain.claimant
+        if owner is None or owner.claim is None:
+            return
+        if owner.claim.problem is not None:
+            self._fixed = PlaceInGang(make_key(owner, GangId()), GangId(), "", -1)
+            return
+        self._owner, rule = owner, owner.rule.pods
+        self._labels = (*rule.role, *rule.group, *rule.incarnation)
+        self._is_apart = rule.is_by_top_pod and not self._top_pod
+
+    def find(self, pod: Pod) -> PlaceInGang | None:
+        """Return the place of a pod; None if it is no member of any gang."""
+        if self._owner is None:
+            return self._fixed
+        values = tuple(map(pod.profile.labels.get, self._labels))
+        if self._is_apart:
+            values = (*values, pod.uid)
+        if values not in self._gangs:
+            if len(self._gangs) >= MAX_KEPT:
+                self._gangs.clear()
+            self._gangs[values] = self._find_gang(pod, self._owner)
+        gang = self._gangs[values]
+        if gang is None:
+            return None
+        rule, role = self._owner.rule.pods, gang.role
+        at = rule.read_number(pod, rule.index)
+        inner = rule.read_number(pod, rule.inner) if rule.inner else None
+        return PlaceInGang(
+            gang.key,
+            gang.id,
+            _name_inner(role, inner),
+            -1 if at is None else gang.first + (inner or 0) * role.inner + at,
+        )
+
+    def _find_gang(self, pod: Pod, owner: OwnerObject) -> _GangOfRole | None:
+        claim, rule = owner.claim, owner.rule.pods
+        name = rule.role_of(pod)
+        role = None if claim is None else claim.roles.by_name.get(name)
+        if claim is None or role is None:
+            return None
+        gang = GangId(
+            claim.roles.stage_of[name],
+            rule.read(pod, rule.group),
+            "/".join(pod.profile.labels.get(key, "") for key in rule.incarnation),
+            (self._top_pod or pod.uid) if rule.is_by_top_pod else "",
+        )
+        if not is_needed(owner, gang):
+            return None
+        return _GangOfRole(make_key(owner, gang), gang, role, claim.roles.first_index[name])
+
+
+def _make_missing_place(namespace: str, owner: OwnerReference) -> PlaceInGang:
     """Return the place of a pod whose owner was not read."""
     key = _make_key(namespace, (owner.kind.lower(), owner.name), (owner.uid,))
     return PlaceInGang(key, GangId(), "", -1)

@@ -3,7 +3,8 @@
 Pods come completed: with the gang that their owners say, where they name none themselves. Owners
 change later than their pods, and are read by other watches, so the pods that a change may concern
 are found by the uids of the chain. Changes of numbers alone, the most frequent ones, reach the gang
-and no pod.
+and no pod. There may be many thousands of pods, so what is above them is kept once for all with one
+controller, and of a pod itself only what cannot be read from the completed one.
 
 Pods that nobody placed through us make no gang. They are members of one that has pods of ours: the
 launcher that somebody else places counts once it has its node.
@@ -11,7 +12,7 @@ launcher that somebody else places counts once it has its node.
 
 from collections import Counter
 from collections.abc import Collection, Hashable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from operator import attrgetter
 from typing import Final
 
@@ -22,15 +23,9 @@ from koord.core.model.gangs import GangKey, GangMembership, GangSource, GangSpec
 from koord.core.model.pods import Handling, OwnerReference, Pod, fast_init
 from koord.core.model.reasons import NoSettings
 from koord.core.owners.backlog import Backlog, Recheck
-from koord.core.owners.chain import OwnerChain, as_owner, walk
-from koord.core.owners.derive import (
-    GangId,
-    PlaceInGang,
-    find_place,
-    is_needed,
-    make_missing_place,
-    make_spec,
-)
+from koord.core.owners.branches import Branch, Branches
+from koord.core.owners.chain import OwnerChain, as_owner
+from koord.core.owners.derive import GangId, PlaceInGang, is_needed, make_spec
 from koord.core.owners.model import (
     KindAccess,
     KindKey,
@@ -46,6 +41,7 @@ NAME: Final = "owners"
 OPTED_OUT: Final = "opted-out"
 """The hint of a pod that wants no gang of its owners."""
 _NO_PODS: Final = frozenset({Handling.RESERVE, Handling.STAND_IN})
+_NOTHING_OWN: Final = ("", -1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +63,8 @@ class DerivedGang:
     owner: OwnerObject | None
     id: GangId
     missing: OwnerReference | None = None
-    pods: dict[str, Pod] = field(default_factory=dict)
-    """Uid -> the pod as it was observed."""
+    pods: dict[str, bool] = field(default_factory=dict)
+    """Uid -> whether the pod is ours."""
     ours: int = 0
 
     @property
@@ -91,14 +87,12 @@ class OwnerGangs(Plugin):
         """Pod uid -> the gang that was derived for it."""
         self._by_owner: dict[str, set[GangKey]] = {}
         """Owner uid -> the gangs that were derived from it."""
-        self._chains: dict[str, tuple[str, ...]] = {}
-        """Pod uid -> the uids of the owners that its gang depends on, read or not."""
-        self._below: dict[tuple[str, str], set[str]] = {}
-        """Namespace and uid of an owner -> uids of the pods there whose gang depends on it."""
-        self._observed: dict[str, Pod] = {}
-        """Uid -> a pod with a controller, as it was observed."""
-        self._leaving = ""
-        """The pod that is being forgotten."""
+        self._branches = Branches(self.rules, self._see)
+        """The pods for which a gang may be derived."""
+        self._own: dict[str, tuple[str, int]] = {}
+        """Pod uid -> the sub-group and index that the pod says itself, where it says any."""
+        self._completing: Pod | None = None
+        """The pod that is being completed: the state has an older one, or none."""
         self._unknown_of: dict[str, str] = {}
         """Uid of a waiting pod of ours -> its owner, of a kind without a rule."""
         self._backlog = Backlog(self._do)
@@ -134,13 +128,13 @@ class OwnerGangs(Plugin):
 
     def _look_again(self, namespace: str, owner: str) -> None:
         """Find the gangs of the pods below an owner again."""
-        if (namespace, owner) in self._below:
+        if self._branches.is_above(namespace, owner):
             self._backlog.put(namespace, Recheck.PODS_BELOW, (owner,))
 
     def _do(self, namespace: str, look: Recheck, target: str) -> None:
         match look:
             case Recheck.PODS_BELOW:
-                below = self._below.get((namespace, target), ())
+                below = self._branches.find_below(namespace, target)
                 self._backlog.put(namespace, Recheck.POD, sorted(below))
             case Recheck.GANGS_OF:
                 gangs = self._by_owner.get(target, ())
@@ -148,7 +142,7 @@ class OwnerGangs(Plugin):
             case Recheck.OTHERS_IN:
                 derived = self._derived.get(target)
                 pods = {} if derived is None else derived.pods
-                uids = sorted(uid for uid, pod in pods.items() if not _is_ours(pod))
+                uids = sorted(uid for uid, is_ours in pods.items() if not is_ours)
                 self._backlog.put(namespace, Recheck.POD, uids)
             case Recheck.POD:
                 self._apply_pod(target)
@@ -157,10 +151,11 @@ class OwnerGangs(Plugin):
 
     def _apply_pod(self, uid: str) -> None:
         """Apply a pod again if its place is another one by now."""
-        pod, seen = self._observed.get(uid), self.view.pods.get(uid)
-        if pod is None or seen is None:
+        branch, seen = self._branches.get(uid), self.view.pods.get(uid)
+        pod = self.view.observed(uid)
+        if branch is None or seen is None or pod is None or self._is_completing(uid):
             return
-        place, _ = self._find(pod)
+        place = self._find(pod, branch)
         derived = None if place is None else self._derived.get(place.key)
         is_same = place is not None and place.key == self._gang_of.get(uid)
         is_member = derived is not None and derived.ours > 0
@@ -170,7 +165,7 @@ class OwnerGangs(Plugin):
             or is_member != (seen.gang is not None)
             or not _is_at(seen, place)
         ):
-            self.view.upsert_pod(pod)
+            self.view.upsert_pod(self._strip(pod))
 
     def _apply_gang(self, key: GangKey) -> None:
         derived = self._derived.get(key)
@@ -196,92 +191,90 @@ class OwnerGangs(Plugin):
 
     @override
     def complete(self, pod: Pod) -> Pod:
+        if pod.gang is not None and pod.gang.source is GangSource.OWNER:
+            pod = self._strip(pod)  # it comes out of a state
         is_free = pod.gang is None and pod.handling not in _NO_PODS
-        if not is_free or controller_of(pod.owners) is None:
-            if pod.uid in self._observed:
+        controller = controller_of(pod.owners) if is_free else None
+        if controller is None:
+            if pod.uid in self._branches:
                 self._unfollow(pod.uid)
             return pod
-        self._observed[pod.uid] = pod
-        place, chain = self._find(pod)
-        self._follow(pod, chain)
+        before, self._completing = self._completing, pod
+        try:
+            return self._complete(pod, controller)
+        finally:
+            self._completing = before
+
+    def _complete(self, pod: Pod, controller: OwnerReference) -> Pod:
+        branch = self._branches.put(pod, controller)
+        place = self._find(pod, branch)
+        self._note_unknown(pod, branch.chain)
+        own = (pod.sub_group, pod.index)
+        if own != _NOTHING_OWN:
+            self._own[pod.uid] = own
+        else:
+            self._own.pop(pod.uid, None)
         if place is None:
             self._leave(pod.uid)
             return pod
-        return self._join(pod, place, chain)
+        return self._join(pod, place, branch.chain)
+
+    def _strip(self, pod: Pod) -> Pod:
+        """Return a completed pod as it was observed."""
+        sub_group, index = self._own.get(pod.uid, _NOTHING_OWN)
+        return replace(pod, gang=None, sub_group=sub_group, index=index)
 
     @override
     def observe(self, before: Pod | None, pod: Pod) -> None:
-        if before is None:
-            # Pods own pods, and those may have come first.
+        if not self._branches.is_above(pod.namespace, pod.uid):
+            return
+        # Pods own pods, and those may have come first.
+        if before is None or as_owner(before) != as_owner(pod):
             self._look_again(pod.namespace, pod.uid)
 
     @override
     def forget(self, uid: str) -> None:
-        # The state knows it until this call has returned.
+        # The state still has it among its pods, and observes it no longer.
         pod = self.view.pods.get(uid)
-        if uid in self._observed:
+        if uid in self._branches:
             self._unfollow(uid)
         if pod is not None:
-            self._leaving = uid
             self._look_again(pod.namespace, uid)
-            self._leaving = ""
 
     def chain_of(self, pod: Pod) -> OwnerChain:
         """Return the owners above a pod."""
-        return walk(pod, self.rules, self._look_up)
+        return self._branches.walk(pod)
 
     def owner_of(self, gang: GangKey) -> OwnerObject | None:
         """Return the owner that a gang was derived from; None for another gang."""
         derived = self._derived.get(gang)
         return None if derived is None else derived.owner
 
-    def _look_up(self, uid: str) -> OwnerObject | None:
-        owner = self.owners.get(uid)
-        if owner is not None:
-            return owner
-        pod = self._observed.get(uid) or self.view.pods.get(uid)
-        return None if pod is None or uid == self._leaving else as_owner(pod)
+    def _see(self, uid: str) -> OwnerObject | Pod | None:
+        if self._is_completing(uid):
+            return self._completing
+        return self.owners.get(uid) or self.view.observed(uid)
 
-    def _find(self, pod: Pod) -> tuple[PlaceInGang | None, OwnerChain]:
+    def _is_completing(self, uid: str) -> bool:
+        return self._completing is not None and self._completing.uid == uid
+
+    def _find(self, pod: Pod, branch: Branch) -> PlaceInGang | None:
         """Return the place of a pod in the gang of its owners; None: it is in none."""
-        chain = self.chain_of(pod)
-        is_out = chain.is_opted_out or (NAME, OPTED_OUT) in pod.extensions
-        if is_out:
-            return None, chain
-        if chain.missing is not None:
-            return make_missing_place(pod.namespace, chain.missing), chain
-        owner = chain.claimant
-        place = None if owner is None else find_place(pod, chain, owner)
-        is_in = owner is not None and place is not None and is_needed(owner, place.id)
-        return place if is_in else None, chain
+        self._branches.refresh(pod, branch)
+        is_out = bool(pod.extensions) and (NAME, OPTED_OUT) in pod.extensions
+        return None if is_out else branch.places.find(pod)
 
-    def _follow(self, pod: Pod, chain: OwnerChain) -> None:
-        uids = [owner.uid for owner in chain.owners]
-        if chain.missing is not None:
-            uids.append(chain.missing.uid)
-        followed = tuple(uids)
-        if self._chains.get(pod.uid) != followed:
-            self._unfollow_chain(pod)
-            self._chains[pod.uid] = followed
-            for uid in followed:
-                self._below.setdefault((pod.namespace, uid), set()).add(pod.uid)
+    def _note_unknown(self, pod: Pod, chain: OwnerChain) -> None:
         if chain.unknown is not None and chain.claimant is None and pod.is_plannable:
             self._unknown_of[pod.uid] = title_of(kind_of(chain.unknown))
         else:
             self._unknown_of.pop(pod.uid, None)
 
-    def _unfollow_chain(self, pod: Pod) -> None:
-        for uid in self._chains.pop(pod.uid, ()):
-            below = self._below[pod.namespace, uid]
-            below.discard(pod.uid)
-            if not below:
-                del self._below[pod.namespace, uid]
-
     def _unfollow(self, uid: str) -> None:
-        self._unfollow_chain(self._observed[uid])
+        self._branches.drop(uid)
         self._unknown_of.pop(uid, None)
+        self._own.pop(uid, None)
         self._leave(uid)
-        del self._observed[uid]
 
     # Gangs
 
@@ -289,9 +282,9 @@ class OwnerGangs(Plugin):
         if self._gang_of.get(pod.uid) != place.key:
             self._leave(pod.uid)
         derived = self._derived.get(place.key) or self._open(place, chain)
-        before, had_ours = derived.pods.get(pod.uid), derived.ours > 0
-        derived.pods[pod.uid] = pod
-        derived.ours += _is_ours(pod) - (before is not None and _is_ours(before))
+        is_ours, had_ours = _is_ours(pod), derived.ours > 0
+        derived.ours += is_ours - derived.pods.get(pod.uid, False)
+        derived.pods[pod.uid] = is_ours
         self._gang_of[pod.uid] = place.key
         if had_ours != (derived.ours > 0):
             self._settle(derived)
@@ -312,11 +305,11 @@ class OwnerGangs(Plugin):
         if key is None:
             return
         derived = self._derived[key]
-        pod = derived.pods.pop(uid)
-        derived.ours -= _is_ours(pod)
+        was_ours = derived.pods.pop(uid)
+        derived.ours -= was_ours
         if not derived.pods:
             self._close(derived)
-        elif not derived.ours and _is_ours(pod):
+        elif not derived.ours and was_ours:
             self._settle(derived)
 
     def _close(self, derived: DerivedGang) -> None:
@@ -373,13 +366,13 @@ def _put(pod: Pod, place: PlaceInGang, membership: GangMembership) -> Pod:
     values = [*_read_all(pod)]
     values[_GANG] = membership
     values[_SUB_GROUP] = pod.sub_group or place.sub_group
-    values[_INDEX] = place.index if pod.index < 0 else pod.index
+    values[_INDEX] = place.rank if pod.index < 0 else pod.index
     return _make_pod(*values)
 
 
 def _is_at(pod: Pod, place: PlaceInGang) -> bool:
     """Whether a pod is seen at a place."""
-    return pod.gang is None or (pod.sub_group, pod.index) == (place.sub_group, place.index)
+    return pod.gang is None or (pod.sub_group, pod.index) == (place.sub_group, place.rank)
 
 
 def _layout_of(owner: OwnerObject) -> Hashable:

@@ -5,6 +5,7 @@ of a PodGroup do.
 """
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -19,8 +20,8 @@ from koord.api.gang import (
 )
 from koord.api.keys import gang as keys
 from koord.api.keys import operators
-from koord.api.owner_kinds import ClaimError, ClaimReader, GangClaim, WorkloadKind
-from koord.core.model.gangs import GangSource
+from koord.api.owner_kinds import ClaimError, ClaimReader, Role, WorkloadKind
+from koord.core.model.gangs import GangSource, GangSpec
 from koord.core.model.pods import OwnerReference
 from koord.core.owners.model import (
     KindRule,
@@ -77,6 +78,8 @@ class OwnerTranslator:
         self._rule = make_rule(kind)
         self._defaults = defaults
         self._reader = None if kind.gang is None else ClaimReader(kind.gang)
+        self._plain = self._read_settings(_NO_TEXTS)
+        """The settings of gangs whose owner says none: most of them."""
 
     def forget(self, owner: OwnerObject, /) -> None:
         pass
@@ -99,11 +102,14 @@ class OwnerTranslator:
             annotations.get(operators.OWNER_GROUPING) == "false",
         )
 
+    def _read_settings(self, annotations: Mapping[str, str]) -> GangSpec:
+        settings, bad = parse_pod_group_settings("", 1, None, annotations, self._defaults)
+        return make_gang_spec("", settings, GangSource.OWNER, translate_bad_values(bad))
+
     def _read_claim(self, title: str, reader: ClaimReader, wire: WireCustomResource) -> OwnerClaim:
         annotations = wire.metadata.annotations or _NO_TEXTS
-        settings, bad = parse_pod_group_settings("", 1, None, annotations, self._defaults)
-        spec = make_gang_spec("", settings, GangSource.OWNER, translate_bad_values(bad))
         has_settings = not _SETTINGS.isdisjoint(annotations)
+        spec = self._read_settings(annotations) if has_settings else self._plain
         try:
             claim = reader.read(_make_document(wire))
             least = _read_own_minimum(annotations)
@@ -111,7 +117,7 @@ class OwnerTranslator:
             problem = InvalidOwner(title, error.field, error.problem, error.value)
             return OwnerClaim(OwnerRoles(()), spec, has_settings, problem=problem)
         return OwnerClaim(
-            _make_roles(claim),
+            _make_roles(claim.roles, claim.is_separate),
             spec,
             has_settings,
             least=claim.least if least is None else least,
@@ -133,11 +139,11 @@ def _read_own_minimum(annotations: Mapping[str, str]) -> int | None:
     return least
 
 
-def _make_roles(claim: GangClaim) -> OwnerRoles:
-    roles = (
-        OwnerRole(role.name, role.size, role.least, role.inner, role.after) for role in claim.roles
-    )
-    return OwnerRoles(tuple(roles), claim.is_separate)
+@lru_cache(maxsize=1024)
+def _make_roles(roles: tuple[Role, ...], is_separate: bool) -> OwnerRoles:  # noqa: FBT001
+    """Return the roles of an owner; owners with equal ones share them."""
+    own = (OwnerRole(role.name, role.size, role.least, role.inner, role.after) for role in roles)
+    return OwnerRoles(tuple(own), is_separate)
 
 
 def _make_document(wire: WireCustomResource) -> dict[str, Any]:
