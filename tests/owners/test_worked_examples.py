@@ -19,6 +19,8 @@ from koord.core.gang.quorum import find_lost
 from koord.core.gang.reasons import MissingMembers
 from koord.core.model.gangs import MatchPolicy, OnMemberFailure
 from koord.core.model.pods import PodPhase
+from koord.core.owners.plugin import OwnerGangs
+from koord.domains.owners import PLANNING
 
 MIN = "gang.scheduling.koordinator.sh/min-available"
 
@@ -460,6 +462,33 @@ def test_9_sparkapplication():
         *[replace(pod, uid=f"{pod.uid}-2", name=f"{pod.name}-2") for pod in executors(again, 1, 1)],
     )
     assert jobs.gang_of("etl-exec-1-2") not in {"", before}
+
+
+def submitted_driver(least, **fields):
+    """Return a driver as spark-submit makes it: nothing owns it, and an annotation is read."""
+    labels = {"spark-role": "driver"}
+    hint = PLANNING.pod_reader.read_hints({MIN: least} if least else {}, labels, 0)
+    extensions = () if hint is None else ((OwnerGangs.name, hint),)
+    return owned("etl-driver", None, labels, gpus=1, extensions=extensions, **fields)
+
+
+def test_9_executors_of_spark_submit_start_as_an_annotation_of_the_driver_says():
+    driver = submitted_driver("4")
+    jobs = Jobs().pods(*executors(driver, 1, 3), driver)
+    assert jobs.gang_of("etl-driver") == ""
+    assert jobs.run() == ["etl-driver"]
+    assert jobs.gang_name("etl-exec-1") == "pod:etl-driver"
+    jobs.pods(executors(driver, 4, 4)[0], executors(driver, 5, 5)[0])
+    assert jobs.spec_of("etl-exec-1").min_member == 4
+    assert len(jobs.run()) == 5
+    # Without it they go one by one, and one that is no number holds them.
+    jobs = Jobs().pods(submitted_driver(""), *executors(submitted_driver(""), 1, 2))
+    assert len(jobs.run()) == 3
+    jobs = Jobs().pods(submitted_driver("many"), *executors(submitted_driver("many"), 1, 2))
+    assert jobs.run() == ["etl-driver"]
+    assert jobs.why("etl-exec-1").code == "InvalidOwner"
+    jobs.pods(submitted_driver("2"))  # it is corrected
+    assert jobs.run() == ["etl-driver", "etl-exec-1", "etl-exec-2"]
 
 
 def test_10_volcano_job_migrated():

@@ -7,11 +7,12 @@ from typing import Final
 
 from typing_extensions import override
 
-from koord.api.keys import operators
+from koord.api.gang import BadSetting, parse_min_available
+from koord.api.keys import gang, operators
 from koord.api.owner_kinds import WorkloadKind, choose_owner_kinds
 from koord.core.engine.plugin import Plugin
 from koord.core.engine.state import ClusterState
-from koord.core.owners.model import KindAccess, KindRule, OwnerObject
+from koord.core.owners.model import DriverHint, KindAccess, KindRule, OwnerObject
 from koord.core.owners.plugin import NAME, OPTED_OUT, OwnerGangs, OwnerOptions
 from koord.domains.planning import Planning, PlanOptions
 from koord.kube.errors import Forbidden, NotFound
@@ -19,6 +20,9 @@ from koord.kube.kind import AnyKind, Kind, PodReader, TranslatorOptions, of_plug
 from koord.kube.reflector import Absence
 from koord.kube.translate.owners import OwnerTranslator, make_rules
 from koord.kube.wire import WireCustomResource
+
+_SPARK_ROLE: Final = "spark-role"
+_DRIVER: Final = "driver"
 
 
 @dataclass(frozen=True)
@@ -70,7 +74,7 @@ def make_kind(owner: WorkloadKind) -> AnyKind:
 
 
 class OwnerPodReader(PodReader):
-    """Reads whether a pod wants no gang of its owners."""
+    """Reads whether a pod wants no gang of its owners, and what a driver says of its executors."""
 
     name = NAME
 
@@ -78,7 +82,14 @@ class OwnerPodReader(PodReader):
     def read_hints(
         self, annotations: Mapping[str, str], labels: Mapping[str, str], priority: int
     ) -> Hashable | None:
-        return OPTED_OUT if annotations.get(operators.OWNER_GROUPING) == "false" else None
+        if annotations.get(operators.OWNER_GROUPING) == "false":
+            return OPTED_OUT
+        if gang.MIN_AVAILABLE not in annotations or labels.get(_SPARK_ROLE) != _DRIVER:
+            return None
+        least = parse_min_available({}, annotations)
+        if isinstance(least, BadSetting):
+            return DriverHint(0, least.key, least.problem, least.value)
+        return DriverHint(least)
 
 
 def _make_plugins(options: PlanOptions) -> Iterable[Plugin]:

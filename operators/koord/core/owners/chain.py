@@ -6,21 +6,30 @@ namespace of the pod: references are written by tenants, and a forged one leads 
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
+from koord.core.model.gangs import GangSource, GangSpec
 from koord.core.model.pods import OwnerReference, Pod
 from koord.core.owners.model import (
+    DRIVER_RULE,
+    EXECUTOR,
     MAX_STEPS,
     POD_KEY,
     POD_RULE,
+    DriverHint,
     KindKey,
     KindRule,
+    OwnerClaim,
     OwnerObject,
     OwnerPart,
+    OwnerRole,
+    OwnerRoles,
     controller_of,
     kind_of,
 )
+from koord.core.owners.reasons import InvalidOwner
 
+_NO_SETTINGS: Final = GangSpec("", 1, 1, source=GangSource.OWNER)
 LookUp: TypeAlias = Callable[[str], OwnerObject | None]
 """Returns an owner by uid, if it was read."""
 
@@ -52,7 +61,22 @@ class OwnerChain:
 
 
 def as_owner(pod: Pod) -> OwnerObject:
-    return OwnerObject(pod.uid, pod.namespace, pod.name, POD_RULE, controller_of(pod.owners))
+    """Return a pod as what owns other pods: a driver of Spark may claim their gang."""
+    above = controller_of(pod.owners)
+    hint = next((hint for _, hint in pod.extensions if isinstance(hint, DriverHint)), None)
+    if hint is None or pod.gang is not None:
+        return OwnerObject(pod.uid, pod.namespace, pod.name, POD_RULE, above)
+    return OwnerObject(
+        pod.uid, pod.namespace, pod.name, DRIVER_RULE, above, _make_claim(pod.key, hint)
+    )
+
+
+def _make_claim(driver: str, hint: DriverHint) -> OwnerClaim:
+    executors = OwnerRole(EXECUTOR, hint.least, hint.least)
+    problem = None
+    if hint.problem:
+        problem = InvalidOwner(f"pod/{driver}", hint.field, hint.problem, hint.value)
+    return OwnerClaim(OwnerRoles((executors,)), _NO_SETTINGS, problem=problem)
 
 
 def walk(pod: Pod, rules: Mapping[KindKey, KindRule], look_up: LookUp) -> OwnerChain:

@@ -201,6 +201,13 @@ class KindRule:
 POD_KEY: Final[KindKey] = ("", "Pod")
 POD_RULE: Final = KindRule(POD_KEY, OwnerPart.PASSES)
 """Pods own pods, too: those of a LeaderWorkerSet, and drivers of Spark."""
+DRIVER_RULE: Final = KindRule(
+    POD_KEY,
+    OwnerPart.CLAIMS,
+    PodRule(role=("spark-role",), index=("spark-exec-id",), is_by_top_pod=True),
+)
+"""A driver that spark-submit has made, and that says how many executors it needs."""
+EXECUTOR: Final = "executor"
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +236,15 @@ class OwnerObject:
             and self.name == reference.name
             and self.rule.key == kind_of(reference)
         )
+
+
+class DriverHint(NamedTuple):
+    """What a driver of Spark says of its executors: how many start together, or what is wrong."""
+
+    least: int
+    field: str = ""
+    problem: str = ""
+    value: str = ""
 
 
 class KindAccess(Enum):
