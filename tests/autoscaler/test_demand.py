@@ -6,6 +6,7 @@ from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +14,7 @@ from tests.builders import GPU, make_node, make_pod, make_pod_group, make_quota
 from tests.cluster import FakeCluster, make_cluster
 
 from koord.core.autoscaler.demand import DemandFinder
-from koord.core.autoscaler.options import AutoscalerOptions
+from koord.core.autoscaler.options import AutoscalerOptions, Signal
 from koord.core.model.topology_constraint import (
     NODE_LAYER,
     GatherStrategy,
@@ -22,6 +23,10 @@ from koord.core.model.topology_constraint import (
 )
 from koord.core.topology.layers import Layer
 from koord.domains.autoscaler_settings import AutoscalerSettings
+from koord.domains.placement import PODS
+from koord.domains.registry import make_translator_options
+from koord.kube.kind import TranslatorOptions
+from koord.kube.wire import WirePod
 from koord.runtime.settings import InvalidConfiguration, parse_settings
 
 if TYPE_CHECKING:
@@ -92,11 +97,33 @@ def test_nothing_is_told_of_a_gang_with_a_member_that_no_node_could_hold() -> No
         make_pod("p").gpu(8).select("kubernetes.io/hostname", "n0"),
         make_pod("p").gpu(8).foreign_gates("example.com/other"),
         make_pod("p").gpu(8).not_ours(),
+        make_pod("p").gpu(8).says((("autoscaler", "request"),)),
     ],
 )
 def test_pods_that_no_new_node_would_help(pod: object) -> None:
     filler = make_pod("filler").gpu(8).running("n0")
     assert told(make_cluster(nodes=1).pods(filler, pod)) == []  # type: ignore[arg-type]
+
+
+def test_nothing_is_told_of_a_gang_whose_nodes_were_asked_for() -> None:
+    """As by Kueue: autoscalers add none for a pod that names its ProvisioningRequest."""
+    cluster = make_cluster(nodes=1).gang("train", 3).gang("other", 2)
+    cluster.pods(replace(cluster.pod("train-1"), extensions=(("autoscaler", "request"),)))
+    assert told(cluster) == [["other-0", "other-1"]]
+
+
+@pytest.mark.parametrize("prefix", ["autoscaling.x-k8s.io", "cluster-autoscaler.kubernetes.io"])
+@pytest.mark.parametrize("signal", list(Signal))
+def test_what_a_pod_says_of_its_request_is_read_where_somebody_asks(
+    prefix: str, signal: Signal
+) -> None:
+    annotations = {f"{prefix}/consume-provisioning-request": "mine"}
+    wire = msgspec.convert(
+        {"metadata": {"name": "p", "namespace": "default", "annotations": annotations}}, WirePod
+    )
+    options = make_translator_options(TranslatorOptions(), AutoscalerOptions(signal))
+    pod = PODS.make_translator(options).translate(wire)
+    assert pod.extensions == (() if signal is Signal.NONE else (("autoscaler", "mine"),))
 
 
 def test_taints_that_pass_do_not_make_another_kind_of_node() -> None:

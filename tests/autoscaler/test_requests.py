@@ -5,11 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 from tests.builders import make_pod
 from tests.cluster import make_cluster
 
-from koord.controllers.scale_up_requests import KEPT_SECONDS, LOOK_SECONDS, RequestChannel
+from koord.controllers.scale_up_requests import (
+    KEPT_SECONDS,
+    LOOK_SECONDS,
+    MOST_WRITES,
+    RequestChannel,
+)
 from koord.core.autoscaler.demand import NodeDemand
 from koord.core.autoscaler.requests import (
     AGAIN_SECONDS,
@@ -20,10 +26,10 @@ from koord.core.autoscaler.requests import (
     unit_of,
 )
 from koord.kube.errors import Forbidden
-from koord.kube.provisioning_requests import make_template
+from koord.kube.provisioning_requests import ProvisioningRequests, make_template
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from koord.kube.objects import ObjectRef
 
@@ -38,6 +44,8 @@ class Play:
     there: list[NodeRequest] = field(default_factory=list)
     events: list[tuple[str, str]] = field(default_factory=list)
     refuses: bool = False
+    most: int = 2000
+    deleted: int = 0
     now: float = 10_000.0
 
     def __post_init__(self) -> None:
@@ -46,10 +54,12 @@ class Play:
     def start(self) -> None:
         self.channel = RequestChannel(self, make_cluster().state, self)  # type: ignore[arg-type]
 
-    async def list(self) -> list[NodeRequest]:
+    async def list(self, namespaces: Collection[str]) -> list[NodeRequest]:
         if self.refuses:
             raise Forbidden(403, "Forbidden", "no")
-        return list(self.there)
+        of_these = [each for each in self.there if each.namespace in namespaces]
+        first = [each for each in self.there if each not in of_these]
+        return [*first[: self.most], *of_these]
 
     async def create(self, demand: NodeDemand, attempt: int, owner: Mapping[str, str]) -> None:
         assert owner["uid"]
@@ -59,6 +69,7 @@ class Play:
 
     async def delete(self, request: NodeRequest) -> None:
         self.there.remove(request)
+        self.deleted += 1
 
     def record(self, ref: ObjectRef, kind: str, *, action: str, reason: str, note: str) -> None:
         self.events.append((reason, note))
@@ -127,6 +138,46 @@ async def test_a_label_of_another_namespace_counts_for_no_gang() -> None:
     await play.after(0)
     await play.after(LOOK_SECONDS, DEMAND)
     assert [request.namespace for request in play.there] == ["evil", "default"]
+
+
+async def test_thousands_of_forged_requests_cost_few_writes_at_a_time() -> None:
+    """Whoever may create requests may label them as ours: they go, and others' stay."""
+    play = Play([NodeRequest("evil", f"x{at}", f"x{at}", "x", 1) for at in range(3000)])
+    await play.after(0, DEMAND)
+    await play.after(LOOK_SECONDS, DEMAND)
+    mine = play.there[-1]
+    assert mine.namespace == "default"
+    for _ in range(2):
+        play.deleted = 0
+        await play.after(KEPT_SECONDS, DEMAND)
+        assert play.deleted == MOST_WRITES
+    assert play.there.count(mine) == 1
+    # One of another namespace does not wait for all of these.
+    await play.after(LOOK_SECONDS)
+    await play.after(KEPT_SECONDS)
+    assert mine not in play.there
+
+
+async def test_forged_requests_hide_no_request_from_who_asks_for_it() -> None:
+    server = ForgedRequests()
+    api = ProvisioningRequests(server)  # type: ignore[arg-type]
+    assert {request.namespace for request in await api.list()} == {"evil"}
+    assert {request.namespace for request in await api.list({"team"})} == {"evil", "team"}
+    assert len(server.paths) == 3, "one list more, of the namespace that is asked for"
+
+
+@dataclass
+class ForgedRequests:
+    """A server whose first list is full of one namespace."""
+
+    paths: list[str] = field(default_factory=list)
+
+    async def get(self, path: str, of: type[Any]) -> Any:
+        self.paths.append(path)
+        namespace, following = ("team", "") if "/namespaces/team/" in path else ("evil", "more")
+        meta = {"name": "koord-1-1", "namespace": namespace, "uid": namespace}
+        body = {"metadata": {"continue": following}, "items": [{"metadata": meta}]}
+        return msgspec.convert(body, of)
 
 
 async def test_a_server_that_refuses_costs_one_try_a_minute() -> None:

@@ -4,8 +4,9 @@ All is read from the API at each look: after a restart nothing is asked for agai
 """
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Final, Protocol
 
 from koord.core.autoscaler.demand import NodeDemand
@@ -17,6 +18,7 @@ from koord.isolation import Isolation
 from koord.kube.errors import KubeError
 from koord.kube.events import EventRecorder, EventType
 from koord.kube.objects import ObjectRef, ref_of_pod, ref_of_pod_group
+from koord.kube.turns import in_turn
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +28,7 @@ AGAIN_SECONDS: Final = 60.0
 KEPT_SECONDS: Final = 60.0
 """How long a request is kept whose unit lacks no nodes by now: it may again in a moment."""
 MOST_WRITES: Final = 16
-"""Requests that are created at one look."""
+"""Requests that are created at one look, and others that are deleted."""
 SCALING: Final = "ScalingUp"
 """The action in events about new nodes."""
 _MOST_SAID: Final = 512
@@ -35,7 +37,7 @@ _MOST_SAID: Final = 512
 class NodeRequestApi(Protocol):
     """Lists and writes requests; see ``ProvisioningRequests``."""
 
-    async def list(self) -> list[NodeRequest]: ...
+    async def list(self, namespaces: Collection[str]) -> list[NodeRequest]: ...
     async def create(self, demand: NodeDemand, attempt: int, owner: Mapping[str, str]) -> None: ...
     async def delete(self, request: NodeRequest) -> None: ...
 
@@ -49,6 +51,8 @@ class RequestChannel:
     events: EventRecorder
     _units: frozenset[tuple[str, str]] | None = None
     """The units with requests, as of the last look; None before the first."""
+    _asked: frozenset[tuple[str, str]] = frozenset()
+    """Those that have lacked nodes, as long as they have requests."""
     _unwanted_since: dict[str, float] = field(default_factory=dict)
     """Uid of a request -> since when its unit has lacked no nodes."""
     _look_at: float = 0.0
@@ -73,21 +77,27 @@ class RequestChannel:
             log.warning("Cannot ask for nodes; trying again", extra={"problem": str(error)})
 
     async def _tell(self, demands: Sequence[NodeDemand], now: float) -> None:
-        seen, is_first = await self.api.list(), self._units is None
+        wanted = {unit_of(demand) for demand in demands}
+        namespaces = {namespace for namespace, _ in self._asked | wanted}
+        seen, is_first = await self.api.list(namespaces), self._units is None
         if is_first:
             # Who lacks nodes is known a moment later than what was asked for before.
             self._units = frozenset(request.unit for request in seen)
             return
         changes = find_changes(seen, demands, now)
-        wanted = {unit_of(demand) for demand in demands}
+        self._asked = (self._asked & {request.unit for request in seen}) | wanted
         self._unwanted_since = {
             request.uid: self._unwanted_since.get(request.uid, now)
             for request in changes.delete
             if request.unit not in wanted
         }
-        for request in changes.delete:
-            if now - self._unwanted_since.get(request.uid, 0.0) >= KEPT_SECONDS:
-                await self.api.delete(request)
+        old = (
+            request
+            for request in changes.delete
+            if now - self._unwanted_since.get(request.uid, 0.0) >= KEPT_SECONDS
+        )
+        for request in islice(in_turn(old, _namespace_of), MOST_WRITES):
+            await self.api.delete(request)
         for demand, attempt in changes.create[:MOST_WRITES]:
             with self._isolated.of(demand.unit, now):
                 await self.api.create(demand, attempt, self._find_owner(demand.pods[0]))
@@ -114,3 +124,7 @@ class RequestChannel:
     def _announce(self, pod: Pod, kind: EventType, reason: str, why: str) -> None:
         text = why or "new nodes were asked for by a ProvisioningRequest"
         self.events.record(self._ref_of(pod), kind, action=SCALING, reason=reason, note=text)
+
+
+def _namespace_of(request: NodeRequest) -> str:
+    return request.namespace

@@ -1,11 +1,32 @@
 """Nodes that come and go."""
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable, Mapping
 from typing import Final
 
-from koord.core.autoscaler.plugin import ElasticNodes
+from typing_extensions import override
+
+from koord.api.keys import autoscaler as keys
+from koord.core.autoscaler.options import AutoscalerOptions, Signal
+from koord.core.autoscaler.plugin import NAME, ElasticNodes
 from koord.core.engine.plugin import Plugin
 from koord.domains.planning import Planning, PlanOptions
+from koord.kube.kind import PodReader
+
+
+class AutoscalerPodReader(PodReader):
+    """Reads by which ProvisioningRequest nodes for a pod were asked for."""
+
+    name = NAME
+
+    @override
+    def read_hints(
+        self, annotations: Mapping[str, str], labels: Mapping[str, str], priority: int
+    ) -> Hashable | None:
+        return (
+            annotations.get(keys.CONSUMED_REQUEST)
+            or annotations.get(keys.CONSUMED_REQUEST_DEPRECATED)
+            or None
+        )
 
 
 def _make_plugins(options: PlanOptions) -> Iterable[Plugin]:
@@ -13,4 +34,11 @@ def _make_plugins(options: PlanOptions) -> Iterable[Plugin]:
     return () if options.compat else (ElasticNodes(),)
 
 
-PLANNING: Final = Planning(make_plugins=_make_plugins)
+def _reads_pods(options: PlanOptions) -> bool:
+    is_told = options.of(AutoscalerOptions).signal is not Signal.NONE
+    return is_told and not options.compat
+
+
+PLANNING: Final = Planning(
+    make_plugins=_make_plugins, pod_reader=AutoscalerPodReader(), reads_pods=_reads_pods
+)

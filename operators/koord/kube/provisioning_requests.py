@@ -5,7 +5,7 @@ environment, no volumes, no gate. It goes with its request, and that with the ga
 there are to be is not known here.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -18,12 +18,15 @@ from koord.kube.client import Client
 from koord.kube.errors import Conflict, NotFound
 from koord.kube.objects import ref_of_pod
 from koord.kube.translate.pod_conditions import read_time
-from koord.kube.wire import WireCondition, WireObjectMeta
+from koord.kube.wire import ListMeta, WireCondition, WireObjectMeta
 
 API: Final = "autoscaling.x-k8s.io/v1"
 CLASS: Final = "best-effort-atomic-scale-up.autoscaling.x-k8s.io"
 """All nodes that are lacking, by one decision, or none."""
 MOST_LISTED: Final = 2000
+"""Of all namespaces; whoever may create requests may label more of them as ours."""
+MOST_OF_NAMESPACE: Final = 500
+"""Of one that is asked by itself."""
 _MOST_DIGITS: Final = 4
 _REQUESTS: Final = "provisioningrequests"
 _OF_CONTAINER: Final = ("name", "image", "resources", "restartPolicy")
@@ -49,6 +52,7 @@ class _WireRequest(msgspec.Struct):
 
 class _WireRequests(msgspec.Struct):
     items: list[_WireRequest] | None = None
+    metadata: ListMeta = msgspec.field(default_factory=ListMeta)
 
 
 class _CreatedRequest(msgspec.Struct):
@@ -61,11 +65,21 @@ class ProvisioningRequests:
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    async def list(self) -> list[NodeRequest]:
-        """Return ours, of all namespaces."""
+    async def list(self, namespaces: Collection[str] = ()) -> list[NodeRequest]:
+        """Return ours: of all namespaces as far as one list goes, and of these in any case."""
         path = f"/apis/{API}/{_REQUESTS}?labelSelector={operators.SCALE_UP}&limit={MOST_LISTED}"
         listed = await self._client.get(path, _WireRequests)
-        return [_read(wire) for wire in listed.items or ()]
+        by_uid = {wire.metadata.uid: wire for wire in listed.items or ()}
+        if listed.metadata.continue_:
+            for namespace in sorted(namespaces):
+                by_uid |= {wire.metadata.uid: wire for wire in await self._list_of(namespace)}
+        return [_read(wire) for wire in by_uid.values()]
+
+    async def _list_of(self, namespace: str) -> Iterable[_WireRequest]:
+        query = f"labelSelector={operators.SCALE_UP}&limit={MOST_OF_NAMESPACE}"
+        path = f"/apis/{API}/namespaces/{namespace}/{_REQUESTS}?{query}"
+        listed = await self._client.get(path, _WireRequests)
+        return listed.items or ()
 
     async def create(self, demand: NodeDemand, attempt: int, owner: Mapping[str, str]) -> None:
         """Create the request of a gang, which goes with ``owner``, and its templates."""

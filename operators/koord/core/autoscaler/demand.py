@@ -16,7 +16,7 @@ import numpy as np
 
 from koord.core.autoscaler.nodes import could_hold, tolerates_new
 from koord.core.autoscaler.options import AutoscalerOptions
-from koord.core.autoscaler.plugin import StartingNode
+from koord.core.autoscaler.plugin import NAME, StartingNode
 from koord.core.engine.cycle import Cycle
 from koord.core.engine.reasons import InsufficientNodes
 from koord.core.engine.refused_units import Blocked
@@ -202,5 +202,9 @@ def _required_of(unit: Unit) -> list[Pod]:
 
 
 def _may_be_told(pod: Pod) -> bool:
-    """Whether autoscalers may be told of a pod: it is one, has our gate, and no node in view."""
-    return pod.handling in _GATED and pod.is_gated and pod.nominated is None
+    """Whether autoscalers may be told of a pod: it is one, has our gate, and no node in view.
+
+    They add no nodes for a pod that says by which request these were asked for.
+    """
+    is_waiting = pod.handling in _GATED and pod.is_gated and pod.nominated is None
+    return is_waiting and all(name != NAME for name, _ in pod.extensions)
