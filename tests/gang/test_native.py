@@ -140,6 +140,16 @@ def test_what_gangs_have_beyond_it_stands_in_annotations() -> None:
     assert group.spec.topology.layers_with(GatherStrategy.MUST) == {RACK}
 
 
+def test_group_within_another_one_starts_by_itself_and_that_is_told() -> None:
+    group = make_group(2, parentCompositePodGroupName="all")
+    (told,) = group.spec.bad_values
+    assert (told.key, told.value) == ("spec.parentCompositePodGroupName", "all")
+    assert "name each other in gang.scheduling.koordinator.sh/groups" in told.problem
+    cluster = make_racks({"a": 2}).pod_groups(group).pods(member("g-0"), member("g-1"))
+    assert cluster.step() == ["g-0", "g-1"]
+    assert make_group(2, parentCompositePodGroupName="").spec.bad_values == ()
+
+
 def test_annotations_that_cannot_be_used_are_told() -> None:
     spec = {"schedulingPolicy": {"gang": {"minCount": 2}}}
     assert [bad.key for bad in decode(spec, {keys.WAITING_TIME: "soon"}).spec.bad_values] == [

@@ -383,6 +383,7 @@ class NativePodGroupSpec(Struct, rename="camel", gc=False):
     priority: int | None = None
     preemption_policy: str | None = None
     resource_claims: list[NativeClaim] | None = None
+    parent_composite_pod_group_name: str | None = None
 
 
 class WireNativePodGroup(Struct, gc=False):

@@ -4,6 +4,7 @@ Their spec is closed, so what gangs have beyond it stands in annotations, as on 
 They are only read: nothing is known here of writing, and nothing of the versions that are served.
 """
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
@@ -16,8 +17,9 @@ from koord.api.gang import (
 )
 from koord.api.keys import gang as keys
 from koord.core.gang.group import make_gang_key
-from koord.core.model.gangs import GangSource, ObservedPodGroup
+from koord.core.model.gangs import BadValue, GangSource, ObservedPodGroup
 from koord.core.model.native_terms import NativeTerms
+from koord.core.model.text import cut
 from koord.core.model.topology_constraint import (
     GatherStrategy,
     LayerConstraint,
@@ -49,7 +51,8 @@ def translate_native(wire: WireNativePodGroup, defaults: GangDefaults) -> Observ
     settings, bad = parse_native_settings(
         key, gang.min_count if gang is not None else 0, meta.annotations or _NO_TEXTS, defaults
     )
-    spec = make_gang_spec(key, settings, GangSource.NATIVE, translate_bad_values(bad))
+    problems = (*translate_bad_values(bad), *_find_parent(wire.spec))
+    spec = make_gang_spec(key, settings, GangSource.NATIVE, problems)
     return ObservedPodGroup(
         key=key,
         uid=meta.uid,
@@ -62,6 +65,17 @@ def translate_native(wire: WireNativePodGroup, defaults: GangDefaults) -> Observ
         created=meta.creation_timestamp.timestamp() if meta.creation_timestamp else 0.0,
         is_terminating=meta.deletion_timestamp is not None,
     )
+
+
+def _find_parent(spec: NativePodGroupSpec) -> Iterable[BadValue]:
+    """Yield what is to be told of a group that is to start with others: it starts by itself."""
+    if spec.parent_composite_pod_group_name:
+        yield BadValue(
+            "spec.parentCompositePodGroupName",
+            cut(spec.parent_composite_pod_group_name),
+            "the group by itself",
+            f"is not read: gangs that start together name each other in {keys.GROUPS}",
+        )
 
 
 def _read_terms(spec: NativePodGroupSpec) -> NativeTerms:
