@@ -82,6 +82,8 @@ class Copy:
         absent_on: tuple[type[KubeError], ...] = (),
         kept_seconds: float = 0.0,
         other_paths: tuple[str, ...] = (),
+        *,
+        may_lack_at_start: bool = False,
         **options: Any,
     ) -> None:
         self.changes: list[Change[tuple[str, str]]] = []
@@ -99,6 +101,7 @@ class Copy:
             absent_on=absent_on,
             other_paths=other_paths,
             kept_seconds=kept_seconds,
+            may_lack_at_start=may_lack_at_start,
             note_absence=self.absences.append,
         )
         self.reflector = Reflector(client, source, self._take, **options)
@@ -536,6 +539,27 @@ async def test_kind_that_is_not_served_at_first_is_not_synced_for_a_while(throug
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
+
+
+async def test_kind_that_may_lack_is_synced_at_once_and_kept_for_a_while_later(
+    proxy: FaultProxy, through: Client, kind: Kind
+) -> None:
+    """A definition that nobody has installed keeps no cluster waiting; one that goes may return."""
+    path = "/apis/nobody.example/v1/things"
+    absent = {"absent_on": (NotFound,), "kept_seconds": 3600.0, "may_lack_at_start": True}
+    copy = Copy(through, path, **absent)
+    async with copy.running():
+        await until(copy.reflector.synced.is_set)
+        assert copy.reflector.stats.lists == 1
+        assert copy.absences == [Absence.PROVEN]
+    await kind.create("a")
+    copy = Copy(through, kind.path, **absent)
+    async with copy.running():
+        await until(lambda: bool(copy.world))
+        proxy.plan(lambda request: request.path == kind.path, Do.ANSWER, **NOT_SERVED)
+        proxy.drop_streams()
+        await until(lambda: Absence.UNPROVEN in copy.absences)
+        assert copy.world
 
 
 async def test_first_version_that_is_served_is_read(through: Client, kind: Kind) -> None:
