@@ -50,6 +50,8 @@ class Stage:
         await web.TCPSite(self._runner, "127.0.0.1", 0).start()
         self._access.port = int(self._runner.addresses[0][1])
         await self._snapshots.read_once()
+        assert self._snapshots.last is not None
+        await self._snapshots.answer(self._snapshots.last.prepare)
         return f"http://127.0.0.1:{self._access.port}"
 
     def _read(self) -> tuple[Reading, Target]:

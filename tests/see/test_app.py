@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -21,7 +23,7 @@ from koord.answers.happenings import SeenObjects
 from koord.answers.reading import Reading, Target, TargetKind
 from koord.answers.story import make_story
 from koord.kube.errors import KubeError
-from koord.see import routes
+from koord.see import routes, snapshots
 from koord.see.access import KeyAccess
 from koord.see.app import BASE, BURST, Bucket, Server
 from koord.see.manifests import ServerDefaults
@@ -84,19 +86,19 @@ class Client:
 @asynccontextmanager
 async def open_server(*, is_read: bool = True) -> AsyncIterator[Client]:
     source = Changing()
-    snapshots = Snapshots(source.read)
-    server = Server(snapshots, KeyAccess(KEY))
+    readings = Snapshots(source.read)
+    server = Server(readings, KeyAccess(KEY))
     runner = web.AppRunner(server.make_app(), shutdown_timeout=0.1)
     await runner.setup()
     try:
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         server.access.port = int(runner.addresses[0][1])
         if is_read:
-            await snapshots.read_once()
+            await readings.read_once()
         async with aiohttp.ClientSession() as session:
             yield Client(session, server, source)
     finally:
-        snapshots.close()
+        readings.close()
         await runner.cleanup()
 
 
@@ -218,6 +220,16 @@ async def test_first_answers_do_not_wait_until_all_that_waits_is_planned(
         assert planned == []
         await client.server.snapshots.read_once()
         assert planned == [2]
+
+
+async def test_what_waits_is_planned_before_somebody_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(snapshots, "_HEAD_START_SECONDS", 0.0)
+    is_planned = threading.Event()
+    monkeypatch.setattr(Snapshot, "prepare", lambda _: is_planned.set())
+    async with open_server(is_read=False) as client:
+        running = asyncio.create_task(client.server.snapshots.run())
+        assert await asyncio.to_thread(is_planned.wait, 60)
+        running.cancel()
 
 
 async def test_a_reading_that_fails_keeps_what_was_read_before() -> None:

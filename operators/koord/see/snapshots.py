@@ -31,6 +31,9 @@ SHARE: Final = 20
 _FORESIGHT_SECONDS: Final = 1.0
 """What foreseeing starts may take."""
 
+_HEAD_START_SECONDS: Final = 1.0
+"""For those who waited for the first reading: what needs no plan of all that waits is quick."""
+
 _FORGOTTEN_SECONDS: Final = 60.0
 """Without a question for so long, nothing is computed before somebody asks again."""
 
@@ -138,6 +141,9 @@ class Snapshots:
             began = time.monotonic()
             await self.read_once()
             took = time.monotonic() - began
+            if self.last is not None and self.last.number == 1:
+                await asyncio.sleep(_HEAD_START_SECONDS)
+                await self._prepare(self.last)
             await asyncio.sleep(max(self._least_seconds, SHARE * took))
 
     async def read_once(self) -> None:
@@ -153,11 +159,14 @@ class Snapshots:
             snapshot = Snapshot(reading, target, number, time.time(), self._on_demand)
             # The answer before this one serves until this one is quick; without one, nobody waits.
             if self.last is not None and self._is_asked:
-                await loop.run_in_executor(self._answerer, snapshot.prepare)
+                await self._prepare(snapshot)
             self.last = snapshot
             self.problem = ""
         async with self._changed:
             self._changed.notify_all()
+
+    async def _prepare(self, snapshot: Snapshot) -> None:
+        await asyncio.get_running_loop().run_in_executor(self._answerer, snapshot.prepare)
 
     @property
     def _is_asked(self) -> bool:
