@@ -7,6 +7,7 @@ from typing import Any
 from tests.controllers.test_rebalance import Rounds, make_policy
 from tests.eviction.test_batch_reclaim import NOW, batch, full_cluster, gang_cluster, report
 
+from koord.controllers.rebalance import RebalanceOptions
 from koord.kube.migration_jobs import make_job
 from koord.kube.translate.balance import read_rounds
 
@@ -103,3 +104,21 @@ async def test_why_batch_pods_stay_is_in_the_status() -> None:
     await rounds.update()
     (held,) = reclaim_of(rounds)["held"]
     assert held.startswith("default/b-0 on n0: E-5: rule 6 (BarePods)")
+
+
+async def test_placement_must_not_bring_back_what_leaves() -> None:
+    rounds = Rounds(full_cluster().state, make_policy(mode="Evict", **SPEC))
+    rounds.controller.options = RebalanceOptions(placed_to={"memory": 61})
+    await rounds.update()
+    assert rounds.orders.jobs == {}
+    assert rounds.ready["p"] == (
+        False,
+        "ThresholdsTooClose",
+        (
+            "placement fills nodes to 61 % of memory, and from 65 % on batch pods are moved away; "
+            "that must be at least 5 points more"
+        ),
+    )
+    rounds.controller.options = RebalanceOptions(placed_to={"memory": 60})
+    await rounds.update()
+    assert rounds.orders.jobs

@@ -187,6 +187,9 @@ class _Choice:
         self._refuse = refuse
         self._most = most
         self._left = {shortage: shortage.excess for shortage in shortages}
+        self._short: dict[str, list[NodeShortage]] = {}
+        for shortage in shortages:
+            self._short.setdefault(shortage.node, []).append(shortage)
         self._pausing = set(pausing)
         self._going: set[str] = set()
         self._outcome = ReclaimOutcome(tuple(shortages))
@@ -200,6 +203,8 @@ class _Choice:
         for shortage in sorted(
             self._left, key=lambda short: (short.node, order[short.cause], short.resource)
         ):
+            if len(self._going) >= self._most:
+                break
             if shortage.node in self._pausing:
                 self._outcome.pausing.add(shortage.node)
             elif self._left[shortage] > 0:
@@ -226,7 +231,9 @@ class _Choice:
         self._outcome.reclaims.append(reclaim)
         self._going.update(pod.uid for pod in reclaim.unit.pods)
         self._pausing |= reclaim.unit.nodes
-        for shortage in self._left:
+        for shortage in (
+            short for node in reclaim.unit.nodes for short in self._short.get(node, ())
+        ):
             self._left[shortage] -= reclaim.unit.frees(shortage)
 
 

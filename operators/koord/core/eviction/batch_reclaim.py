@@ -37,7 +37,7 @@ from koord.core.load.estimate import BATCH_CPU, BATCH_MEMORY
 from koord.core.load.model import NodeLoad
 from koord.core.load.plugin import Loads
 from koord.core.migration.eligibility import find_ineligible
-from koord.core.migration.model import JobMode
+from koord.core.migration.model import JobMode, MigrationOptions
 from koord.core.model.koordinator_class import KoordinatorClass, find_class
 from koord.core.model.nodes import Node
 from koord.core.model.plan import Unit
@@ -86,10 +86,12 @@ class _Look:
     past: ReclaimPast
     context: BalanceContext
     costs: Costs = field(init=False)
+    options: MigrationOptions = field(init=False)
     reports: dict[str, NodeLoad] = field(init=False)
 
     def __post_init__(self) -> None:
         self.costs = Costs(self.context.budgets)
+        self.options = resolve_options(self.state, self.context.migration)
         self.reports = dict(self._find_reports())
         self.past.observe(
             self.context.moment.now,
@@ -219,7 +221,6 @@ class _Look:
     def refuse(self, unit: BatchUnit, before: Sequence[BatchEviction]) -> MoveRefusal | None:
         """Return the first rule that keeps a unit where it is, after others that leave."""
         pods = [self.state.pods[pod.uid] for pod in unit.pods]
-        options = resolve_options(self.state, self.context.migration)
         for pod in pods:
             refusal = self.context.find_refusal(pod)
             if refusal is not None:
@@ -227,7 +228,7 @@ class _Look:
             if not self.settings.allows(pod.namespace, dict(pod.profile.labels)):
                 return UNSELECTED
             broken = find_ineligible(
-                describe(self.state, pod), options, mode=JobMode.EVICT_DIRECTLY
+                describe(self.state, pod), self.options, mode=JobMode.EVICT_DIRECTLY
             )
             if broken is not None:
                 return MoveRefusal("E-5", str(broken))
