@@ -388,7 +388,7 @@ def install(box: Sandbox) -> None:
     box.apply(ROOT / "crds")
     box.kubectl("apply", "-k", str(ROOT / "manifests/base"))
     install_definition(box.client)
-    box.apply(ROOT / "tests" / "support" / "nodemetrics.yaml")
+    box.apply(ROOT / "examples/colocation/nodemetrics.yaml")
 
 
 def wait_until_unprotected(box: Sandbox) -> None:
