@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.isolation import of_decisions, of_migrations, of_queues, of_writers
+from tests.isolation import of_batch_reclaim, of_decisions, of_migrations, of_queues, of_writers
 from tests.isolation.plays import PLAYS, Patch
 
 import koord
@@ -21,6 +21,7 @@ from koord.isolation import (
 
 pytestmark = pytest.mark.isolates
 assert of_decisions.__doc__, (
+    of_batch_reclaim.__doc__,
     of_migrations.__doc__,
     of_queues.__doc__,
     of_writers.__doc__,

@@ -44,11 +44,14 @@ from koord.core.model.plan import Unit
 from koord.core.model.pods import Handling, Pod
 from koord.core.model.selectors import is_selected
 from koord.core.model.units import MEMORY
+from koord.isolation import Isolation
 
 BATCH_RESOURCES: Final = (BATCH_CPU, BATCH_MEMORY)
 _LOW_CLASSES: Final = {KoordinatorClass.FREE: 1, KoordinatorClass.BATCH: 2}
 _NO_UNIT: Final = Unit("", (), "batch reclaim")
 """For whom room is made: nobody in particular."""
+_UNKNOWN: Final = MoveRefusal("Unknown", "whether it may be evicted cannot be found out")
+_isolated: Final = Isolation("batch-reclaim")
 
 
 def is_batch(pod: Pod) -> bool:
@@ -121,11 +124,17 @@ class _Look:
     def find_shortages(self) -> Iterator[NodeShortage]:
         """Yield what nodes have too little of, by node."""
         nodes = [node for node in self.state.table.nodes if node and node.name in self.reports]
-        yield from filter(None, map(self._find_memory, nodes))
+        for node in nodes:
+            shortage = _isolated.call(node.name, self._find_memory, node)
+            if shortage is not None:
+                yield shortage
         if self.rules.overcommit_grace is None:
             self.past.overcommitted = {}
             return
-        shortages = {node.name: tuple(self._find_overcommitted(node)) for node in nodes}
+        shortages = {
+            node.name: _isolated.call(node.name, self._find_overcommitted, node) or ()
+            for node in nodes
+        }
         now, grace = self.context.moment.now, self.rules.overcommit_grace
         self.past.note_overcommitted((name for name, over in shortages.items() if over), now)
         for name, since in self.past.overcommitted.items():
@@ -154,7 +163,10 @@ class _Look:
             if pod is None or pod.node != node or self._is_leaving(pod):
                 yield key, load.usage.get(MEMORY, 0)
 
-    def _find_overcommitted(self, node: Node) -> Iterator[NodeShortage]:
+    def _find_overcommitted(self, node: Node) -> tuple[NodeShortage, ...]:
+        return tuple(self._list_overcommitted(node))
+
+    def _list_overcommitted(self, node: Node) -> Iterator[NodeShortage]:
         """Yield the batch resources of which more is requested than offered.
 
         A node that does not name one offers nobody anything to compare with.
@@ -178,17 +190,15 @@ class _Look:
 
     # --- who may leave ----------------------------------------------------------------------------
 
-    def find_units(self, nodes: set[str]) -> Iterator[BatchUnit]:
-        """Yield the units of batch pods on some nodes that may be evicted."""
+    def find_units(self, nodes: set[str]) -> list[BatchUnit]:
+        """Return the units of batch pods on some nodes that may be evicted."""
         exempt = Exempt(terminating=frozenset(self._find_leaving()), moment=self.context.moment)
+        units = []
         for unit in find_candidates(self.state, _NO_UNIT, exempt, ANY_PRIORITY).units:
-            is_there = not nodes.isdisjoint(pod.node for pod in unit.pods)
-            if (
-                is_there
-                and unit.kind is not VictimKind.RESERVATION
-                and all(map(is_batch, unit.pods))
-            ):
-                yield self._make_unit(unit)
+            with _isolated.of(unit.key):
+                if _is_meant(unit, nodes):
+                    units.append(self._make_unit(unit))
+        return units
 
     def _find_leaving(self) -> Iterator[str]:
         for name in self.context.moving:
@@ -220,6 +230,11 @@ class _Look:
 
     def refuse(self, unit: BatchUnit, before: Sequence[BatchEviction]) -> MoveRefusal | None:
         """Return the first rule that keeps a unit where it is, after others that leave."""
+        with _isolated.of(unit.key):
+            return self._find_refusal(unit, before)
+        return _UNKNOWN
+
+    def _find_refusal(self, unit: BatchUnit, before: Sequence[BatchEviction]) -> MoveRefusal | None:
         pods = [self.state.pods[pod.uid] for pod in unit.pods]
         for pod in pods:
             refusal = self.context.find_refusal(pod)
@@ -235,6 +250,12 @@ class _Look:
         leaving = [self.state.pods[pod.uid] for going in before for pod in going.unit.pods]
         count = self.costs.count_violations
         return OVER_BUDGET if count((*leaving, *pods)) > count(leaving) else None
+
+
+def _is_meant(unit: VictimUnit, nodes: set[str]) -> bool:
+    if unit.kind is VictimKind.RESERVATION or nodes.isdisjoint(pod.node for pod in unit.pods):
+        return False
+    return all(map(is_batch, unit.pods))
 
 
 def _seen(report: NodeLoad) -> SeenReport:
