@@ -20,6 +20,7 @@ from tests.cluster import FakeCluster, make_cluster
 from koord.answers import overview
 from koord.answers.envelope import AnswerGap, GapCause
 from koord.answers.happenings import SeenObjects
+from koord.answers.leaders import Leader
 from koord.answers.reading import Reading, Target, TargetKind
 from koord.answers.story import make_story
 from koord.kube.errors import KubeError
@@ -57,11 +58,16 @@ class Changing:
     def __init__(self) -> None:
         self.cluster = make_filled_cluster()
         self.problem = ""
+        self.leader: Leader | None = None
 
     def read(self) -> tuple[Reading, Target]:
         if self.problem:
             raise KubeError(self.problem)
-        return Reading(self.cluster.state), HERE
+        return Reading(self.cluster.state, leader=self.leader), HERE
+
+
+def make_leader(holder: str, term: int) -> Leader:
+    return Leader("koord-operators", holder, "2026-03-01T11:00:00Z", 2.0, None, term)
 
 
 class Client:
@@ -294,6 +300,28 @@ async def test_a_stream_tells_what_is_new_and_what_is_gone() -> None:
             kind, rows = await anext(events)
             assert (kind, rows["gone"]) == ("rows", ["pod/default/w1"])
             assert ["default/w3"] in [row["names"] for row in rows["set"]]
+
+
+async def test_a_stream_goes_on_over_a_change_of_leader() -> None:
+    async with open_server() as client:
+        source = client.source
+        source.leader = make_leader("koord-operators-abc", 41)
+        await client.server.snapshots.read_once()
+        url = f"{client.root}{BASE}/stream?topic=overview"
+        async with client.session.get(url, headers={"Authorization": f"Bearer {KEY}"}) as response:
+            events, told = read_events(response), []
+            for leader in (None, make_leader("", 41), make_leader("koord-operators-def", 42)):
+                if leader is not None:
+                    source.leader = leader
+                    await client.server.snapshots.read_once()
+                kind, body = await anext(events)
+                because = [gap["because"] for gap in body["gaps"]]
+                told.append((kind, body["asOf"]["leader"], body["asOf"]["term"], because))
+    assert told == [
+        ("hello", "koord-operators-abc", 41, []),
+        ("hello", None, 41, ["NoLeader"]),
+        ("hello", "koord-operators-def", 42, []),
+    ]
 
 
 async def test_a_stream_says_that_it_lives_though_nothing_changes() -> None:

@@ -252,6 +252,12 @@ def title_of_kind(reading: Reading, kind: str) -> str:
 
 
 def describe_missing(reading: Reading, target: Target, keys: Iterable[str]) -> str:
+    """Say that something does not exist; the same, if the asker may not know whether it does."""
+    if not reading.sight.sees(target.namespace):
+        return (
+            f"there is no {target.kind} {target.name} in namespace {target.namespace}, or you may "
+            "not see it"
+        )
     problem = reading.rejected.get(target.key)
     if problem is not None:
         return f"{target.kind} {target.key} cannot be understood: {problem}"
@@ -262,6 +268,7 @@ def describe_missing(reading: Reading, target: Target, keys: Iterable[str]) -> s
             "is not known; ask about one of its pods"
         )
     split = [key.split("/", 1) for key in keys]
+    split = [[namespace, name] for namespace, name in split if reading.sight.sees(namespace)]
     here = [name for namespace, name in split if namespace == target.namespace]
     elsewhere = sorted(namespace for namespace, name in split if name == target.name)
     text = f"there is no {target.kind} {target.name} in namespace {target.namespace}"

@@ -196,6 +196,8 @@ spec:
 
 def make_answer(reading: Reading, target: Target, now: float) -> Explanation:
     """Answer for ``target`` at ``now`` (seconds since the epoch); may raise the error above."""
+    if not reading.sight.sees(target.namespace):
+        raise TargetNotFoundError(describe_missing(reading, target, ()))
     make = _answer_for_pod if target.is_planned_alone else _answer_for_gang
     answer, refused = make(reading, target, now)
     return replace(

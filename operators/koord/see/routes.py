@@ -23,7 +23,13 @@ from koord.answers.outlook import limit_time
 from koord.answers.overview import Overview, view_overview
 from koord.answers.queue_view import QueueEntry
 from koord.answers.quota_view import QuotaView, encode_in_full, view_quota, view_quotas
-from koord.answers.reading import KindName, Target, TargetKind, TargetNotFoundError
+from koord.answers.reading import (
+    KindName,
+    Target,
+    TargetKind,
+    TargetNotFoundError,
+    describe_missing,
+)
 from koord.answers.redaction import HiddenName, redact
 from koord.answers.remedies import encode_remedies
 from koord.answers.remedy_search import verify
@@ -176,6 +182,9 @@ def _story(snapshot: Snapshot, ask: Ask) -> Any:
     source = snapshot.on_demand
     if source is None or KINDS.get(kind) not in {TargetKind.POD, TargetKind.POD_GROUP}:
         raise NothingThere(f"what happened to a {kind} is not told here")
+    if not snapshot.reading.sight.sees(namespace):
+        target = Target(KINDS[kind], namespace, name)
+        raise NothingThere(describe_missing(snapshot.reading, target, ()))
     try:
         story, gaps = source.tell(Subject(str(KINDS[kind]), namespace, name))
     except KubeError as error:

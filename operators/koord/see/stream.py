@@ -12,12 +12,13 @@ import logging
 import re
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from aiohttp import web
 
+from koord.answers.envelope import AnswerHead
 from koord.core.model.text import format_milliseconds
 from koord.plain_text import escape
 from koord.see.paging import (
@@ -62,6 +63,8 @@ class Topic:
     behind: list[Entry] = field(default_factory=list)
     """What is behind the first page, as it was last: of it it is only told that it changed."""
     has_begun: bool = False
+    circumstances: Hashable = None
+    """Who led, and what was missing, as it was sent."""
 
     def hello(self, snapshot: Snapshot) -> dict[str, Any]:
         """Return the whole answer in its envelope; of a list the first page."""
@@ -69,6 +72,7 @@ class Topic:
         answer = self.route.answer_from(snapshot, self.ask)
         page = self._take(answer.value)
         head = head_for(self.route, snapshot, self.ask, self.instance, time.time())
+        self.circumstances = _circumstances_of(head)
         return wrap(head, answer if page is None else replace(answer, value=page))
 
     def _take(self, value: Any) -> dict[str, Any] | None:
@@ -236,15 +240,20 @@ class _NextEvent:
 
     def _make(self, identity: str) -> bytes:
         topic = self.topic
-        if not topic.has_begun:
+        head = head_for(topic.route, self.snapshot, topic.ask, self.instance, time.time())
+        # Changes have no gaps: who leads now, or nobody, is told with the whole answer.
+        if not topic.has_begun or topic.circumstances != _circumstances_of(head):
             return _event("hello", {"topic": topic.name, **topic.hello(self.snapshot)}, identity)
         changes = topic.changes(self.snapshot)
         if changes is None:
             return b""
         kind = "value" if "value" in changes else "rows"
-        head = head_for(topic.route, self.snapshot, topic.ask, self.instance, time.time())
         as_of = head.wrap(None)["asOf"]
         return _event(kind, {"topic": topic.name, **changes, "asOf": as_of}, identity)
+
+
+def _circumstances_of(head: AnswerHead) -> Hashable:
+    return head.leader, head.term, head.gaps
 
 
 def _event(kind: str, body: Mapping[str, Any], identity: str = "") -> bytes:
