@@ -69,6 +69,8 @@ PARTS = (
     Part("colocation", "manifests/overlays/colocation", "colocation"),
     Part("slo-config", "manifests/overlays/slo-config", "sloConfig"),
     Part("users", "manifests/overlays/users", "users"),
+    Part("profiles", "manifests/overlays/profiles", "profiles"),
+    Part("qos", "manifests/overlays/qos", "qos"),
     Part("pod-monitor", "manifests/monitoring/pod-monitor.yaml", "monitoring.podMonitor"),
     Part("alerts", "manifests/monitoring/alerts.yaml", "monitoring.alerts"),
     Part("alerts-teams", "manifests/monitoring/alerts-teams.yaml", "monitoring.teamAlerts"),

@@ -24,6 +24,7 @@ MINIMAL: dict[str, dict[str, Any]] = {
         "start": "2026-01-01T00:00:00Z",
         "end": "2026-01-01T02:00:00Z",
     },
+    "ClusterColocationProfile": {"qosClass": "BE"},
     "PodMigrationJob": {"podRef": {"namespace": "ml", "name": "web-0"}},
 }
 

@@ -21,6 +21,7 @@ from koord.core.colocation.terms import AmountTermKind
 from koord.core.device.status import DeviceReadiness
 from koord.core.eviction.model import Outcome
 from koord.core.migration.stage import MoveStage
+from koord.core.model.qos_rules import QosRule
 from koord.core.quota.profile import ProfileOutcome
 from koord.core.quota.status import REASON_IF_FALSE
 from koord.core.reservation.matching import ClosedBy
@@ -53,7 +54,7 @@ OF_OUTPUT = {
 OF_FAULTS = {
     *("RootListed", "NoNodeLayer", "UnknownParent", "TwoRoots", "TwoChildren", "NoLabel"),
     *("NoVolume", "NotForPod"),
-    *map(str, (*Outcome, *ClosedBy, *Extent)),
+    *map(str, (*Outcome, *ClosedBy, *Extent, *QosRule)),
 }
 """What a message says in words, and no field by its name."""
 OF_VALUES = {
@@ -99,6 +100,8 @@ OF_KUBERNETES = {
     *("ReadWriteOncePod", "WaitForFirstConsumer", "SubjectAccessReview", "TokenReview"),
     *("DisruptionTarget", "PodOSNotSupported", "PodOSSelectorNodeLabelDoesNotMatch"),
     *("NodeMetric", "MetricsAPI"),
+    *("IfNeeded", "MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"),
+    "PreemptLowerPriority",
     *("CronJob", "FailureTarget", "SuccessCriteriaMet"),
     *("ContainersReady", "PodReadyToStartContainers"),
     *("AllowedPodNumber", "BindingMemberPods", "EphemeralStorage", "GangGroup", "GangGroupId"),

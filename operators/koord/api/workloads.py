@@ -47,10 +47,15 @@ def find_values(root: Any, path: str) -> Iterator[Document]:
 
 def find_templates(document: Document) -> list[Document]:
     """Return what has the metadata and the spec of pods: templates, or the pod itself."""
+    return [template for _, template in list_templates(document)]
+
+
+def list_templates(document: Document) -> list[tuple[str, Document]]:
+    """Return the templates with their paths; the path of a pod is empty."""
     if document.get("kind") == "Pod":
-        return [document]
+        return [("", document)]
     paths = _paths_of(document)
-    return [template for path in paths for template in find_values(document, path)]
+    return [(path, template) for path in paths for template in find_values(document, path)]
 
 
 _JOBS: Final = ("Job", "CronJob", "JobSet", "TrainingRuntime", "ClusterTrainingRuntime")

@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Annotated, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
 import typer
 
@@ -29,11 +29,36 @@ from koord.api.parse import Problem
 from koord.cli.common import Context, ExitCode, Form, Kubeconfig, Output, fail, say
 from koord.cli.output import count_of, print_in
 
+if TYPE_CHECKING:
+    from koord.cli.lint_pods import LintedProfiles
+
 _STDIN: Final = "-"
 _FOR_ACCELERATORS: Final = frozenset({INJECT_ALL, INJECT_ACCELERATORS})
 _OBJECT: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9.-]*/(?:[a-z0-9-]+/)?[a-z0-9.-]+")
 _SUFFIXES: Final = (".yaml", ".yml", ".json")
 """Of the files of a folder that are read."""
+
+
+class WrittenTemplate(NamedTuple):
+    """What profiles write into the pods of one template."""
+
+    file: str
+    object: str
+    profiles: list[str]
+    fields: list[str]
+    assumed: list[str]
+    """Labels of the namespace that are not known, and assumed to be right."""
+
+    def lines(self) -> Iterator[str]:
+        title = f"{self.file}: {self.object}"
+        if not self.profiles:
+            yield f"{title}: no profile applies"
+            return
+        where = (
+            f", if the namespace has the right {', '.join(self.assumed)}" if self.assumed else ""
+        )
+        yield f"{title}: written by {', '.join(self.profiles)}{where}:"
+        yield from (f"  {field}" for field in self.fields)
 
 
 class LintProblem(NamedTuple):
@@ -44,7 +69,7 @@ class LintProblem(NamedTuple):
     problem: str
 
 
-def lint(
+def lint(  # noqa: PLR0917 - each is an option
     files: Annotated[
         list[str],
         typer.Argument(
@@ -59,6 +84,14 @@ def lint(
             "--server", help="Also compare with nodes, PodGroups and quotas of the cluster."
         ),
     ] = False,
+    profile: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--profile",
+            metavar="FILE",
+            help="Files with ClusterColocationProfiles: also show what they write into pods.",
+        ),
+    ] = None,
     output: Form = Output.TEXT,
     kubeconfig: Kubeconfig = "",
     context: Context = "",
@@ -76,6 +109,8 @@ def lint(
 
       koord lint manifests/
 
+      koord lint job.yaml --profile profiles.yaml
+
       koord lint jobset/train --server
 
       kustomize build . | koord lint - --server
@@ -83,10 +118,15 @@ def lint(
     named = [file for file in files if _is_object(file)]
     documents, is_complete = _read_all(file for file in files if file not in named)
     documents += _read_objects(named, kubeconfig, context)
+    profiles, profiles_complete = _read_all(profile or ())
+    is_complete = is_complete and profiles_complete
+    documents += profiles
+    linted = _read_profiles(documents)
+    injected = list(_find_injected(documents, linted)) if profile else []
     cluster_facts = _ask(kubeconfig, context) if server else None
-    problems = list(_check(documents, cluster_facts))
+    problems = [*_check(documents, cluster_facts), *_find_qos(documents, linted)]
     lacking = [] if cluster_facts else list(_find_notes(documents))
-    advice = list(_find_advice(documents))
+    advice = [*_find_advice(documents), *_find_unpublished(documents, linted)]
     print_in(
         output,
         AnswerHead("Lint", time.time()),
@@ -94,6 +134,7 @@ def lint(
             "objects": len(documents),
             "problems": [problem._asdict() for problem in problems],
             "notes": [note._asdict() for note in (*lacking, *advice)],
+            **({"written": [each._asdict() for each in injected]} if profile else {}),
         },
         names=lambda: dict.fromkeys(problem.file for problem in problems),
         text=lambda: (
@@ -103,6 +144,7 @@ def lint(
                 for note in lacking
             ),
             *(f"note: {note.file}: {note.object}: {note.problem}" for note in advice),
+            *(line for each in injected for line in each.lines()),
             f"{count_of(len(documents), 'object')} checked, {count_of(len(problems), 'problem')}",
         ),
     )
@@ -143,6 +185,56 @@ def _find_advice(documents: list[tuple[str, object]]) -> Iterator[LintProblem]:
         _, document = source
         for problem in find_disruption_problems(document) if isinstance(document, dict) else ():
             yield _make_note(source, problem)
+
+
+def _read_profiles(documents: list[tuple[str, object]]) -> "LintedProfiles":
+    from koord.cli.lint_pods import read_profiles  # noqa: PLC0415 - slow
+
+    return read_profiles(document for _, document in documents)
+
+
+def _find_qos(
+    documents: list[tuple[str, object]], linted: "LintedProfiles"
+) -> Iterator[LintProblem]:
+    """Yield pods whose QoS, priority and resources do not go together."""
+    from koord.cli.lint_pods import find_qos_findings  # noqa: PLC0415 - slow
+
+    for source in documents:
+        _, document = source
+        if isinstance(document, dict):
+            for problem in find_qos_findings(document, linted.classes):
+                yield _make_note(source, problem)
+
+
+def _find_unpublished(
+    documents: list[tuple[str, object]], linted: "LintedProfiles"
+) -> Iterator[LintProblem]:
+    """Yield profiles that no policy would be made of."""
+    reasons = dict(linted.find_unpublished())
+    for source in documents:
+        _, document = source
+        if isinstance(document, dict) and document.get("kind") == "ClusterColocationProfile":
+            (checked,) = lint_documents([document])
+            reason = reasons.get(checked.title.partition(" ")[2])
+            if reason is not None and not checked.problems:
+                yield LintProblem(source[0], checked.title, f"not published: {reason}")
+
+
+def _find_injected(
+    documents: list[tuple[str, object]], linted: "LintedProfiles"
+) -> Iterator[WrittenTemplate]:
+    from koord.cli.lint_pods import find_injected  # noqa: PLC0415 - slow
+
+    bare = [document for _, document in documents]
+    titles = [checked.title for checked in lint_documents(bare)]
+    for injected in find_injected(bare, linted):
+        yield WrittenTemplate(
+            documents[injected.at][0],
+            titles[injected.at],
+            list(injected.profiles),
+            [str(written) for written in injected.fields],
+            list(injected.assumed),
+        )
 
 
 def _make_note(source: tuple[str, object], problem: Problem) -> LintProblem:

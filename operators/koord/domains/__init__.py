@@ -185,6 +185,13 @@ DOMAINS: Final = (
         operators=("koord.operators.nodemaintenance",),
     ),
     Domain(
+        "profiles",
+        resources=("koord.api.clustercolocationprofile:ClusterColocationProfile",),
+        planning="koord.domains.profiles:PLANNING",
+        settings={"profiles": "koord.domains.profile_settings:ProfileSettings"},
+        operators=("koord.operators.clustercolocationprofile",),
+    ),
+    Domain(
         "autoscaler",
         planning="koord.domains.autoscaler:PLANNING",
         settings={"autoscaler": "koord.domains.autoscaler_settings:AutoscalerSettings"},

@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
+from koord.api.clustercolocationprofile import ClusterColocationProfile
 from koord.api.colocationpolicy import ColocationPolicy
 from koord.api.defragmentationpolicy import DefragmentationPolicy
 from koord.api.device import Device
@@ -22,6 +23,7 @@ from koord.core.device.model import DeviceReport
 from koord.core.maintenance.plugin import MaintenanceWindow
 from koord.core.model.gangs import ObservedPodGroup
 from koord.core.model.pods import Handling, Pod
+from koord.core.profiles.model import ColocationProfile
 from koord.core.quota.model import QuotaSpec
 from koord.core.quota.profile import QuotaProfile
 from koord.core.reservation.model import POD_PREFIX, ReservationInfo
@@ -102,6 +104,10 @@ def ref_of_colocation_policy(policy: ObservedColocation) -> ObjectRef:
 
 def ref_of_maintenance(window: MaintenanceWindow) -> ObjectRef:
     return _ref_of(NodeMaintenance, window.name, window.uid)
+
+
+def ref_of_colocation_profile(profile: ColocationProfile) -> ObjectRef:
+    return _ref_of(ClusterColocationProfile, profile.name, profile.uid)
 
 
 def _ref_of(resource: type[Resource], name: str, uid: str, namespace: str = "") -> ObjectRef:

@@ -26,6 +26,7 @@ from koord.core.autoscaler.options import Signal
 from koord.domains.audit_settings import AuditSettings
 from koord.domains.autoscaler_settings import AutoscalerSettings
 from koord.domains.diagnosis_settings import DiagnosisSettings
+from koord.domains.profile_settings import ProfileSettings
 from koord.domains.suspend_settings import SuspendSettings
 from koord.isolation import FAILURES, Isolation
 from koord.kube.client import Client
@@ -34,7 +35,7 @@ from koord.kube.election import Fence
 from koord.kube.leader_report import MAX_ERROR, LeaderReport, encode_report
 from koord.kube.plan_keys import PlanKeys, PlanKeySecret
 from koord.kube.write_check import EVICT, Write
-from koord.operators.names import PLACEMENT
+from koord.operators.names import COLOCATION_PROFILE, PLACEMENT
 from koord.runtime.audit import FeedPages
 from koord.runtime.collectors import leadership
 from koord.runtime.debug_flags import PAGE, VERBOSITY, DebugFlags
@@ -55,7 +56,7 @@ from koord.runtime.readers import DIAGNOSIS, FEED, FLAGS, METRICS
 from koord.runtime.registry import OPERATORS
 from koord.runtime.settings import Settings
 from koord.runtime.wiring import Parts
-from koord.runtime.write_rights import REQUEST_NODES, RESUME, WriteRights
+from koord.runtime.write_rights import PUBLISH_PROFILES, REQUEST_NODES, RESUME, WriteRights
 
 log = logging.getLogger(__name__)
 
@@ -240,14 +241,17 @@ def _find_protected(settings: Settings) -> list[str]:
     return [*areas, *((DIAGNOSIS, FLAGS) if settings.of(DiagnosisSettings).authorization else ())]
 
 
-def _find_more_writes(settings: Settings) -> list[Write]:
+def _find_more_writes(settings: Settings, operators: Collection[str]) -> list[Write]:
     """Return what the settings in use need besides what operators write in any case."""
+    places = PLACEMENT in operators
     resumes = settings.of(SuspendSettings).enabled
     asks = settings.of(AutoscalerSettings).options.signal is Signal.PROVISIONING_REQUEST
+    publishes = settings.of(ProfileSettings).enabled
     return [
-        *([EVICT] if settings.evicts else ()),
-        *(RESUME if resumes else ()),
-        *(REQUEST_NODES if asks else ()),
+        *([EVICT] if places and settings.evicts else ()),
+        *(RESUME if places and resumes else ()),
+        *(REQUEST_NODES if places and asks else ()),
+        *(PUBLISH_PROFILES if publishes and COLOCATION_PROFILE in operators else ()),
     ]
 
 
@@ -280,7 +284,7 @@ async def run_operators(options: Options) -> None:
             options.operators,
             namespace,
             in_pod=access.in_pod,
-            more=_find_more_writes(options.settings),
+            more=_find_more_writes(options.settings, options.operators),
         )
         await rights.check()
         makes_keys = PLACEMENT in options.operators

@@ -13,7 +13,6 @@ from typing import Final, NoReturn
 
 from koord.kube.client import Client
 from koord.kube.write_check import EVICT, Write, find_denying_policy, find_missing_rights
-from koord.operators.names import PLACEMENT
 from koord.runtime.registry import writes_of
 
 log = logging.getLogger(__name__)
@@ -29,6 +28,12 @@ REQUEST_NODES: Final = (
     Write("autoscaling.x-k8s.io", "provisioningrequests", "create"),
     Write("autoscaling.x-k8s.io", "provisioningrequests", "delete"),
     Write("", "podtemplates", "create"),
+)
+_PROFILES: Final = "kubectl apply -k manifests/overlays/profiles"
+PUBLISH_PROFILES: Final = tuple(
+    Write("admissionregistration.k8s.io", plural, verb)
+    for plural in ("mutatingadmissionpolicies", "mutatingadmissionpolicybindings")
+    for verb in ("create", "patch", "delete")
 )
 _NOTHING: Final = "nothing would be placed. Run with the identity of the operators:"
 _ONLY_OPERATORS: Final = (
@@ -62,7 +67,7 @@ class WriteRights:
         self._operators = operators
         self._namespace = namespace
         self._in_pod = in_pod
-        self._more = more if PLACEMENT in operators else ()
+        self._more = more
         """What the settings in use need besides."""
 
     async def check(self) -> None:
@@ -101,6 +106,8 @@ class WriteRights:
             return _SUSPEND
         if set(self.missing) <= set(REQUEST_NODES):
             return _AUTOSCALER
+        if set(self.missing) <= set(PUBLISH_PROFILES):
+            return _PROFILES
         return _EVICTION if self.missing == (EVICT,) else _ROLES
 
     async def _find_missing(self) -> tuple[Write, ...]:

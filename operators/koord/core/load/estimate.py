@@ -8,20 +8,14 @@ from collections.abc import Mapping
 from typing import Final
 
 from koord.core.load.model import LoadHints
-from koord.core.model.koordinator_class import KoordinatorClass
+from koord.core.model.koordinator_class import KoordinatorClass, name_of_tier
 from koord.core.model.units import CPU, MEMORY, Amounts
 
-BATCH_CPU: Final = "kubernetes.io/batch-cpu"
-BATCH_MEMORY: Final = "kubernetes.io/batch-memory"
+BATCH_CPU: Final = name_of_tier(KoordinatorClass.BATCH, CPU)
+BATCH_MEMORY: Final = name_of_tier(KoordinatorClass.BATCH, MEMORY)
 _MIB: Final = 1 << 20
 _UNREQUESTED: Final[Amounts] = {CPU: 250, MEMORY: 200 * _MIB}
 """What a pod counts for that says nothing."""
-_NAMES: Final[Mapping[KoordinatorClass, Mapping[str, str]]] = {
-    KoordinatorClass.BATCH: {CPU: BATCH_CPU, MEMORY: BATCH_MEMORY},
-    KoordinatorClass.MID: {CPU: "kubernetes.io/mid-cpu", MEMORY: "kubernetes.io/mid-memory"},
-    KoordinatorClass.FREE: {},
-}
-"""Class -> resource -> the one that its pods request instead; others they cannot request."""
 
 
 def estimate(
@@ -31,7 +25,7 @@ def estimate(
     custom, limits = dict(hints.factors), dict(hints.limits)
     amounts: dict[str, int] = {}
     for resource, factor in factors.items():
-        name = _name_of(hints.koordinator_class, resource)
+        name = name_of_tier(hints.koordinator_class, resource)
         request, limit = requests.get(name, 0), limits.get(name, 0)
         if not request and not limit:
             amounts[resource] = _unrequested(hints.koordinator_class, resource, compat=compat)
@@ -60,11 +54,6 @@ def _first(own: int | None, default: int) -> int:
 def _scale(amount: int, percent: int, limit: int) -> int:
     scaled = (2 * amount * percent + 100) // 200
     return min(scaled, limit) if limit else scaled
-
-
-def _name_of(koordinator_class: KoordinatorClass, resource: str) -> str:
-    names = _NAMES.get(koordinator_class)
-    return resource if names is None else names.get(resource, "")
 
 
 def _unrequested(koordinator_class: KoordinatorClass, resource: str, *, compat: bool) -> int:

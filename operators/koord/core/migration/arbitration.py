@@ -20,13 +20,7 @@ from koord.core.migration.model import (
     MovedPod,
 )
 from koord.core.migration.workload import Workload, count_away, is_full, limits_of
-from koord.core.model.koordinator_class import (
-    PRIORITY_CLASS_LABEL,
-    QOS_LABEL,
-    KoordinatorClass,
-    find_class_by_priority,
-    parse_class,
-)
+from koord.core.model.koordinator_class import QOS_LABEL, KoordinatorClass, find_raw_class
 
 _CLASS_RANK: Final = {
     KoordinatorClass.FREE: 1,
@@ -129,8 +123,7 @@ _Rank: TypeAlias = tuple[object, ...]
 
 def rank_pod(pod: MovedPod) -> _Rank:
     """Return the sort key of pods: who is moved first comes first; ties by name and uid."""
-    label = pod.labels.get(PRIORITY_CLASS_LABEL)
-    band = find_class_by_priority(pod.priority) if label is None else parse_class(label)
+    band = find_raw_class(pod.labels, pod.priority)
     return (
         _NO_CLASS if band is None else _CLASS_RANK[band],
         pod.priority,

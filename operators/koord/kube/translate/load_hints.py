@@ -20,7 +20,7 @@ from koord.api.quantity import parse_duration_seconds
 from koord.caches import cached_by_text
 from koord.core.load.model import NAME, NO_HINTS, Aggregation, LoadHints
 from koord.core.load.options import Basis, LoadThresholds, OwnLimits
-from koord.core.model.koordinator_class import find_class, is_best_effort
+from koord.core.model.koordinator_class import TIERS, find_class, is_best_effort, name_of_tier
 from koord.core.model.pod_requests import InitContainer, effective_requests
 from koord.core.model.pods import PodShape
 from koord.core.model.units import CPU, MEMORY, PODS, Amounts
@@ -34,9 +34,8 @@ T = TypeVar("T")
 _NOTHING: Final[Mapping[str, str]] = {}
 _INITIALIZED: Final = "Initialized"
 _MAX_SECONDS: Final = 1 << 31
-_CLASSES: Final = ("batch", "mid")
 _LIMITED: Final = frozenset(
-    {CPU, MEMORY, *(f"kubernetes.io/{band}-{key}" for band in _CLASSES for key in (CPU, MEMORY))}
+    {CPU, MEMORY, *(name_of_tier(tier, key) for tier in TIERS for key in (CPU, MEMORY))}
 )
 """Resources of which a limit counts without a request; of others only beside a request."""
 

@@ -16,13 +16,13 @@ from koord.api.keys.device import (
     CPU_MANAGER_POLICY,
     CPU_TOPOLOGY,
     POD_CPU_ALLOCS,
-    PRIORITY_CLASS,
     QOS_CLASS,
 )
 from koord.api.keys.reservation import INNER_RESERVED
 from koord.api.parse import InvalidObject, cut
 from koord.caches import cached_by_text
 from koord.core.model.amplification import NOT_AMPLIFIED, Amplification, to_hundredths
+from koord.core.model.koordinator_class import KoordinatorClass, find_class
 from koord.core.model.pods import Allocation, PodShape
 from koord.core.model.processor import Processor
 from koord.core.model.units import CPU, MEMORY
@@ -60,9 +60,6 @@ MOST_AMPLIFIED: Final = 100
 """Larger ratios are refused."""
 _ZONE_NAME: Final = "node-"
 _STATIC: Final = "static"
-_LOWER_BANDS: Final = frozenset({"koord-mid", "koord-batch", "koord-free"})
-_LOWER_PRIORITIES: Final = range(3000, 8000)
-"""Bands below koord-prod; other priorities count as koord-prod."""
 
 
 class _Cpu(msgspec.Struct, gc=False):
@@ -253,7 +250,8 @@ def read_numa_hints(
             for problem in invalid_object.problems
         )
         return NumaAllocationHints(problems=problems)
-    is_prod = labels.get(PRIORITY_CLASS) not in _LOWER_BANDS and priority not in _LOWER_PRIORITIES
+    band = find_class(labels, priority, is_best_effort=False)
+    is_prod = band is KoordinatorClass.PROD
     hints: dict[str, Any] = {"is_pinned": wants_pinned(qos, is_prod=is_prod)}
     if numa is not None and not isinstance(numa, InvalidObject):
         policy, exclusive = numa.numa_topology_policy, numa.single_numa_node_exclusive

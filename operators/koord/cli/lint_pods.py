@@ -1,0 +1,209 @@
+"""What ``koord lint`` says of QoS, priority and profiles: of templates, as pods would be created.
+
+The rules are in ``koord.core``. A PriorityClass is known from the files, or is one of those that
+Koordinator ships; of any other nothing is said. Labels of namespaces are known where the files have
+the Namespace, and assumed to be right otherwise, which a note says.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import msgspec
+
+from koord.api.parse import Problem, format_field
+from koord.api.untyped import to_list, to_map
+from koord.api.workloads import Document, list_templates
+from koord.core.model.koordinator_class import BANDS, PRIORITY_CLASS_LABEL, QOS_LABEL
+from koord.core.model.pod_requests import InitContainer, effective_requests
+from koord.core.model.qos_rules import QosProblem, QosRule, describe, find_qos_problems
+from koord.core.profiles.apply import apply_profiles
+from koord.core.profiles.generate import PublishOutcome, generate, write_verdict
+from koord.core.profiles.model import ClassValue, ColocationProfile
+from koord.core.profiles.policy import NAMESPACE_NAME
+from koord.kube.decode import MALFORMED
+from koord.kube.translate.amounts import parse_amount
+from koord.kube.translate.profiles import ColocationProfileTranslator
+from koord.kube.wire import WireCustomResource
+
+SHIPPED: Final = {str(band): ClassValue(values[0]) for band, values in BANDS.items()}
+"""The PriorityClasses that Koordinator ships."""
+_SYSTEM: Final = "kube-system"
+_FIELDS: Final[Mapping[QosRule, tuple[str, ...]]] = {
+    QosRule.FORBIDDEN_COMBINATION: ("metadata", "labels", QOS_LABEL),
+    QosRule.CPUS_REQUIRED: ("spec", "containers"),
+    QosRule.WHOLE_CPUS_REQUIRED: ("spec", "containers"),
+    QosRule.BEST_EFFORT_REQUIRED: ("metadata", "labels", QOS_LABEL),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class InjectedField:
+    """A field that profiles write into a template; values as JSON, empty for none."""
+
+    path: str
+    before: str
+    after: str
+
+    def __str__(self) -> str:
+        if not self.after:
+            return f"{self.path}: removed, was {self.before}"
+        was = f", was {self.before}" if self.before else ""
+        return f"{self.path}: {self.after}{was}"
+
+
+@dataclass(frozen=True, slots=True)
+class InjectedTemplate:
+    """What profiles make of one template of a document."""
+
+    at: int
+    """The place of the document."""
+    profiles: tuple[str, ...]
+    fields: tuple[InjectedField, ...]
+    assumed: tuple[str, ...] = ()
+    """Labels of the namespace that are assumed."""
+
+
+@dataclass(slots=True)
+class LintedProfiles:
+    """The profiles and PriorityClasses of files."""
+
+    profiles: list[ColocationProfile] = field(default_factory=list)
+    classes: dict[str, ClassValue] = field(default_factory=lambda: dict(SHIPPED))
+    namespaces: dict[str, Mapping[str, str]] = field(default_factory=dict)
+
+    def find_unpublished(self) -> Iterator[tuple[str, str]]:
+        """Yield the names of profiles that are in no policy, and why."""
+        verdicts = generate(self.profiles, self.classes, ()).verdicts
+        for profile in self.profiles:
+            verdict = verdicts[profile.name]
+            if verdict.outcome not in {PublishOutcome.PUBLISHED, PublishOutcome.INVALID}:
+                yield profile.name, write_verdict(profile, verdict)
+
+
+def read_profiles(documents: Iterable[object]) -> LintedProfiles:
+    """Return the profiles, PriorityClasses and Namespaces among documents."""
+    linted = LintedProfiles()
+    for document in documents:
+        if not isinstance(document, dict):
+            continue
+        meta = to_map(document.get("metadata"))
+        name = str(meta.get("name") or "")
+        match document.get("kind"):
+            case "ClusterColocationProfile":
+                with suppress(*MALFORMED):
+                    raw = msgspec.json.encode(document)
+                    wire = msgspec.json.decode(raw, type=WireCustomResource)
+                    linted.profiles.append(ColocationProfileTranslator().translate(wire))
+            case "PriorityClass":
+                value = document.get("value")
+                if isinstance(value, int):
+                    never = document.get("preemptionPolicy") == "Never"
+                    linted.classes[name] = ClassValue(value, never)
+            case "Namespace":
+                labels = {str(k): str(v) for k, v in to_map(meta.get("labels")).items()}
+                linted.namespaces[name] = {**labels, NAMESPACE_NAME: name}
+            case _:
+                pass
+    return linted
+
+
+def find_qos_findings(document: Document, classes: Mapping[str, ClassValue]) -> Iterator[Problem]:
+    """Yield what is wrong with QoS, class and resources of the templates of a document."""
+    for path, template in list_templates(document):
+        for problem in _judge(template, classes):
+            names = (*path.split("."),) if path else ()
+            place = format_field((*names, *_FIELDS[problem.rule]))
+            labels = to_map(to_map(template.get("metadata")).get("labels"))
+            yield Problem(place, str(labels.get(QOS_LABEL, "")), describe(problem))
+
+
+def _judge(template: Document, classes: Mapping[str, ClassValue]) -> Iterator[QosProblem]:
+    meta, spec = to_map(template.get("metadata")), to_map(template.get("spec"))
+    labels = {str(key): str(value) for key, value in to_map(meta.get("labels")).items()}
+    name, number = str(spec.get("priorityClassName") or ""), spec.get("priority")
+    is_known = isinstance(number, int) or not name or name in classes
+    priority = number if isinstance(number, int) else classes[name].value if name in classes else 0
+    for problem in find_qos_problems(labels, priority, _find_requests(spec)):
+        is_about_class = problem.rule is QosRule.FORBIDDEN_COMBINATION
+        if is_known or not is_about_class or PRIORITY_CLASS_LABEL in labels:
+            yield problem
+
+
+def _find_requests(spec: Mapping[str, Any]) -> dict[str, int]:
+    running = [_read_requests(container) for container in to_list(spec.get("containers"))]
+    starting = [
+        InitContainer(_read_requests(init), to_map(init).get("restartPolicy") == "Always")
+        for init in to_list(spec.get("initContainers"))
+    ]
+    return dict(effective_requests(running, starting))
+
+
+def _read_requests(container: object) -> dict[str, int]:
+    resources = to_map(to_map(container).get("resources"))
+    written = {**to_map(resources.get("limits")), **to_map(resources.get("requests"))}
+    amounts = {}
+    for name, quantity in written.items():
+        with suppress(*MALFORMED):
+            amounts[str(name)] = parse_amount(str(name), quantity)
+    return amounts
+
+
+def find_injected(
+    documents: Iterable[object], linted: LintedProfiles
+) -> Iterator[InjectedTemplate]:
+    """Yield what the profiles write into the templates of documents."""
+    for at, document in enumerate(documents):
+        if not isinstance(document, dict):
+            continue
+        namespace = str(to_map(document.get("metadata")).get("namespace") or "")
+        if namespace == _SYSTEM:
+            continue
+        for path, template in list_templates(document):
+            if isinstance(template.get("spec"), dict):
+                yield _inject(at, path, template, namespace, linted)
+
+
+def _inject(
+    at: int, path: str, template: Document, namespace: str, linted: LintedProfiles
+) -> InjectedTemplate:
+    namespace_labels = linted.namespaces.get(namespace)
+    labels = namespace_labels or ({NAMESPACE_NAME: namespace} if namespace else {})
+    profiles = [
+        profile if namespace_labels is not None else _assume(profile, labels)
+        for profile in linted.profiles
+    ]
+    applied = apply_profiles(template, labels, profiles, linted.classes)
+    assumed = {
+        requirement.key
+        for profile in linted.profiles
+        if profile.name in applied.names and namespace_labels is None
+        for requirement in profile.namespace_selector
+        if requirement.key not in labels
+    }
+    prefix = tuple(path.split(".")) if path else ()
+    before, after = dict(_flatten(template, prefix)), dict(_flatten(applied.pod, prefix))
+    names = [name for name in after if before.get(name) != after[name]]
+    names += [name for name in before if name not in after]
+    fields = tuple(
+        InjectedField(name, before.get(name, ""), after.get(name, "")) for name in sorted(names)
+    )
+    return InjectedTemplate(at, applied.names, fields, tuple(sorted(assumed)))
+
+
+def _assume(profile: ColocationProfile, labels: Mapping[str, str]) -> ColocationProfile:
+    """Return a profile whose requirements on unknown labels of the namespace hold."""
+    selector = tuple(r for r in profile.namespace_selector if r.key in labels)
+    return replace(profile, namespace_selector=selector)
+
+
+def _flatten(value: object, at: tuple[str | int, ...]) -> Iterator[tuple[str, str]]:
+    if isinstance(value, Mapping) and value:
+        for name, below in value.items():
+            yield from _flatten(below, (*at, str(name)))
+    elif isinstance(value, list) and value:
+        for place, below in enumerate(value):
+            yield from _flatten(below, (*at, place))
+    elif value not in ({}, [], None):
+        yield format_field(at), msgspec.json.encode(value).decode()

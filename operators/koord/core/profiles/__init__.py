@@ -1,0 +1,1 @@
+"""ClusterColocationProfiles: what they write into new pods, and the policies that do so."""
