@@ -10,6 +10,7 @@ cycle and takes back what it changes there; knows no API and no clock.
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -17,9 +18,11 @@ import numpy as np
 from koord.core.autoscaler.nodes import could_hold, tolerates_new
 from koord.core.autoscaler.options import AutoscalerOptions
 from koord.core.autoscaler.plugin import NAME, StartingNode
+from koord.core.engine.arrays import Ints
 from koord.core.engine.cycle import Cycle
 from koord.core.engine.reasons import InsufficientNodes
 from koord.core.engine.refused_units import Blocked
+from koord.core.model.nodes import Taint
 from koord.core.model.plan import Unit, UnitKey, Unplaced
 from koord.core.model.pods import Handling, Pod, PodShape
 from koord.core.model.reasons import Reason
@@ -189,9 +192,20 @@ class DemandFinder:
         amounts = np.array(vector.amounts, dtype=np.int64)[:, np.newaxis]
         is_large = (table.allocatable[list(vector.columns)] >= amounts).all(axis=0)
         _, _, is_selected = table.labels.check(shape)
-        rows = np.flatnonzero(table.is_live & is_large & is_selected)
-        taints = {table.node_at(int(row)).taints for row in rows}
-        return any(tolerates_new(shape, each) for each in taints)
+        kinds, of_row = self._taints
+        present = np.bincount(of_row[table.is_live & is_large & is_selected])
+        return any(tolerates_new(shape, kinds[int(at)]) for at in np.flatnonzero(present))
+
+    @cached_property
+    def _taints(self) -> tuple[list[tuple[Taint, ...]], Ints]:
+        """The sets of taints that nodes have, and row -> which of them its node has.
+
+        There may be as many shapes of pods as a tenant likes, and nodes have few sets of taints.
+        """
+        kinds: dict[tuple[Taint, ...], int] = {}
+        nodes = self._cycle.table.nodes
+        of_row = [kinds.setdefault(node.taints if node else (), len(kinds)) for node in nodes]
+        return list(kinds), np.array(of_row, dtype=np.int64)
 
 
 def _required_of(unit: Unit) -> list[Pod]:
