@@ -32,6 +32,7 @@ from koord.core.queue.turns import StartReservation
 from koord.core.quota.cache import QuotaCache
 from koord.core.quota.hooks import Hooks
 from koord.core.quota.status import Summary
+from koord.core.usage.counters import UsageLabels
 from koord.domains.registry import make_cluster_state
 from koord.kube.events import EventStats
 from koord.kube.reflector import ReflectorStats
@@ -97,6 +98,7 @@ def make_metrics() -> Metrics:
         collectors.audit_records: Ring(16, 1 << 20),
         collectors.leadership: lambda: True,
         collectors.loads: _make_loaded(),
+        collectors.usage: lambda: [(UsageLabels("", "default", ""), 1)],
         collectors.isolated_failures: {"status": 1},
         collectors.reservations: _make_reserved_state(),
     }

@@ -32,7 +32,9 @@ DASHBOARDS = [
 PANELS = [
     panel for dashboard in DASHBOARDS for panel in dashboard["panels"] if panel["type"] != "row"
 ]
+RECORDED = [rule for group in load("usage.yaml")["groups"] for rule in group["rules"]]
 EXPRESSIONS = [
+    *(pytest.param(rule["expr"], id=rule["record"]) for rule in RECORDED),
     *(pytest.param(rule["expr"], id=rule["alert"]) for rule in ALERTS),
     *(
         pytest.param(target["expr"], id=f"{panel['title']} {target['refId']}")
@@ -103,6 +105,12 @@ def test_invalid_expressions_are_found(expression, problem):
 def test_syntax_errors_are_found():
     with pytest.raises(ValueError, match="unclosed"):
         problems_of("sum(rate(koord_binds_total[5m])")
+
+
+def test_recording_rules_name_what_they_keep_and_over_which_time():
+    for rule in RECORDED:
+        assert rule.keys() == {"record", "expr"}
+        assert re.fullmatch(r"koord:[a-z_]+:(rate)?\d+[hd]", rule["record"])
 
 
 @each_alert

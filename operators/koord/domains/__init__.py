@@ -22,11 +22,6 @@ DOMAINS: Final = (
                 "Show where there is room for pods with so many GPUs, and what lacks.",
             ),
             Command(
-                "usage",
-                "koord.cli.usage",
-                "Show how many GPU hours pods have held, by namespace, quota, user or job.",
-            ),
-            Command(
                 "sick",
                 "koord.cli.sick",
                 "Show what is not well in the cluster, and what to do about it.",
@@ -130,6 +125,19 @@ DOMAINS: Final = (
         settings={"load_aware": "koord.domains.load_settings:LoadAwareSettings"},
         start="koord.runtime.load:start",
         describe="koord.runtime.descriptions:describe_load",
+    ),
+    Domain(
+        "usage",
+        planning="koord.domains.usage:PLANNING",
+        settings={"usage": "koord.domains.usage_settings:UsageSettings"},
+        start="koord.runtime.usage:start",
+        commands=(
+            Command(
+                "usage",
+                "koord.cli.usage",
+                "Show how many GPU hours pods have held, by namespace, quota, user or job.",
+            ),
+        ),
     ),
     Domain(
         "eviction",
