@@ -17,7 +17,7 @@ from tests.see.scene import make_scene
 FOLDER = Path(__file__).parents[1] / "docs" / "pictures"
 PICTURES = {
     "page-overview": ("", "Quotas", 720),
-    "page-unit": ("unit/default/podgroup/moe", "tried", 560),
+    "page-unit": ("unit/default/podgroup/moe", "tried", 650),
     "page-map": ("map", "stranded", 500),
 }
 """Name -> address below the page, what is waited for, height."""

@@ -307,6 +307,7 @@ export interface Room {
   largestGang: { layer: string; pods: number }[];
   domains: { topology: string; layer: string; domain: string; spare: number }[];
   afterNodes: { like: string; count: number }[];
+  nearest: NodeOffer[];
 }
 
 export interface Remedies {

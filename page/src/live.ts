@@ -133,7 +133,8 @@ export function pathOf(question: Question<never>): string {
   return `${question.path}${text ? `?${text}` : ""}`;
 }
 
-/** Follow an answer while the component is shown. */
+/** Follow an answer while the component is shown. A view follows all that it needs from the beginning: with one more
+ * question the stream begins again, and with it all answers. */
 export function useFollowed<T, R = never>(question: Question<R>): Followed<T> {
   const plain = question as unknown as Question<never>;
   const topic = topicOf(plain);

@@ -27,6 +27,8 @@ interface View {
   key?: string;
 }
 
+const KINDS: Record<string, string> = { pod: "Pod", podgroup: "PodGroup", reservation: "Reservation" };
+
 const VIEWS: View[] = [
   { name: "", title: "Overview", show: OverviewView, key: "o" },
   { name: "queue", title: "Queue", show: QueueView, key: "q" },
@@ -37,7 +39,7 @@ const VIEWS: View[] = [
   { name: "whatif", title: "What if", show: WhatIfView, key: "w" },
   { name: "health", title: "Sick", show: HealthView, key: "s" },
   { name: "node", title: "Node", show: NodeView, tell: ([name]) => `Node ${name}` },
-  { name: "unit", title: "Unit", show: JobView, tell: ([namespace, kind, name]) => `${kind} ${namespace}/${name}` },
+  { name: "unit", title: "Unit", show: JobView, tell: ([namespace, kind = "", name]) => `${KINDS[kind] ?? kind} ${namespace}/${name}` },
 ];
 
 function NotThere() {

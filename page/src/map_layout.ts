@@ -26,7 +26,7 @@ export interface Layout {
 }
 
 export const NAME_HEIGHT = 16;
-const HEAD_HEIGHT = 30;
+export const HEAD_HEIGHT = 30;
 const GAP = 12;
 const LARGE_CELL = 15;
 const SMALL_CELL = 8;
@@ -83,9 +83,42 @@ export function layOut(groups: Group[], width: number): Layout {
 
 /** Return the spot at a point, if there is one. */
 export function findSpot(layout: Layout, x: number, y: number): Spot | undefined {
-  return layout.spots.find((spot) => (
+  return spotsWithin(layout, y, y + 1).find((spot) => (
     x >= spot.x && x < spot.x + layout.blockWidth && y >= spot.y && y < spot.y + layout.blockHeight
   ));
+}
+
+/** Return the spots of which some is between two heights; they are in order of theirs. */
+export function spotsWithin({ spots, blockHeight }: Layout, top: number, bottom: number): Spot[] {
+  return spots.slice(firstBehind(spots, top - blockHeight), firstBehind(spots, bottom));
+}
+
+/** Return the number of the first spot that begins behind a height. */
+function firstBehind(spots: Spot[], y: number): number {
+  let [low, high] = [0, spots.length];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (spots[middle]!.y > y) high = middle;
+    else low = middle + 1;
+  }
+  return low;
+}
+
+/** A part of the height of a layout. */
+export interface Span {
+  top: number;
+  bottom: number;
+}
+
+/** Beyond what is in sight, in pixels: so far one scrolls until more is drawn. */
+const BEYOND = 300;
+
+/** Return what of a layout is to be drawn when a part of it is in sight; as before, if that is enough. */
+export function findSpan(before: Span, sight: Span, height: number): Span {
+  const [top, bottom] = [Math.max(0, sight.top), Math.min(height, sight.bottom)];
+  const isEnough = before.top <= top && bottom <= before.bottom && before.bottom <= height;
+  if (isEnough || bottom <= top) return before;
+  return { top: Math.max(0, Math.floor(top) - BEYOND), bottom: Math.min(height, Math.ceil(bottom) + BEYOND) };
 }
 
 /** Return the number of the cell of a spot at a point; -1 if there is none. */
@@ -94,6 +127,11 @@ export function findCell(layout: Layout, spot: Spot, x: number, y: number): numb
   const [column, row] = [Math.floor((x - spot.x) / layout.cell), Math.floor((y - top) / layout.cell)];
   const at = row * WIDEST + column;
   return row < 0 || column >= WIDEST || at >= spot.node.tenants.length ? -1 : at;
+}
+
+/** Return the number of the first cell in the row below that of a cell. */
+export function endOfRow(at: number): number {
+  return (Math.floor(at / WIDEST) + 1) * WIDEST;
 }
 
 export function placeOf(layout: Layout, spot: Spot, at: number): [number, number] {
@@ -114,9 +152,20 @@ export function tellCell(map: GpuMap, cell: string, names: string[]): string {
   return STATES[cell] ?? names[map.letters.indexOf(cell)] ?? "used";
 }
 
+/** Count cells of each kind. */
+export function countCells(texts: Iterable<string>): Map<string, number> {
+  const counts = new Map<string, number>();
+  for (const cells of texts) {
+    for (let at = 0, end = 0; at < cells.length; at = end) {
+      const cell = cells[at]!;
+      while (end < cells.length && cells[end] === cell) end += 1;
+      counts.set(cell, (counts.get(cell) ?? 0) + end - at);
+    }
+  }
+  return counts;
+}
+
 /** Say how many cells are of whom. */
 export function tellCells(map: GpuMap, cells: string, names: string[]): string {
-  const counts = new Map<string, number>();
-  for (const cell of cells) counts.set(cell, (counts.get(cell) ?? 0) + 1);
-  return [...counts].map(([cell, count]) => `${count} ${tellCell(map, cell, names)}`).join(", ");
+  return [...countCells([cells])].map(([cell, count]) => `${count} ${tellCell(map, cell, names)}`).join(", ");
 }

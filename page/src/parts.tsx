@@ -1,6 +1,6 @@
 // Parts of views: numbers, times, bars, tables. They know no answer as a whole.
-import { useEffect, useRef, useState } from "preact/hooks";
-import type { ComponentChildren, TargetedEvent } from "preact";
+import { Component, type ComponentChildren, type TargetedEvent } from "preact";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { Gap } from "./answers";
 import { clockAhead, tick } from "./live";
 import { go, to, toUnit } from "./route";
@@ -23,26 +23,38 @@ export function tellSeconds(seconds: number): string {
   if (at < 0) return "0 s";
   const [size, name] = UNITS[at]!;
   const next = UNITS[at + 1];
-  const rest = next && size < 86_400 * 10 ? Math.floor((whole % size) / next[0]) : 0;
+  const rest = next && whole < 86_400 * 10 ? Math.floor((whole % size) / next[0]) : 0;
   return `${Math.floor(whole / size)} ${name}${next && rest ? ` ${rest} ${next[1]}` : ""}`;
 }
 
 /** How long ago a time is, which ticks; the time itself on hover. */
 export function Since(props: { at: string | null }) {
   if (!props.at) return <span class="none">not known</span>;
-  const seconds = (tick.value - clockAhead.value - Date.parse(props.at)) / 1000;
-  return <time dateTime={props.at} title={`${local(props.at)} · ${props.at}`}>{tellSeconds(seconds)}</time>;
+  const title = useMemo(() => tellFully(props.at), [props.at]);
+  return <time dateTime={props.at} title={title}><Age at={props.at} /></time>;
+}
+
+/** What ticks is a text alone: everything around it stays. */
+function Age({ at }: { at: string }) {
+  return <>{tellSeconds((tick.value - clockAhead.value - Date.parse(at)) / 1000)}</>;
 }
 
 /** In how long a time is. */
 export function Until(props: { at: string; before?: string }) {
   const seconds = (Date.parse(props.at) - tick.value + clockAhead.value) / 1000;
   const text = seconds <= 0 ? "now" : `in ${tellSeconds(Math.ceil(seconds / 60) * 60)}`;
-  return <time dateTime={props.at} title={`${local(props.at)} · ${props.at}`}>{props.before}{text}</time>;
+  const title = useMemo(() => tellFully(props.at), [props.at]);
+  return <time dateTime={props.at} title={title}>{props.before}{text}</time>;
 }
 
-function local(at: string): string {
-  return new Date(at).toLocaleString();
+// Made once: there are hundreds of times and numbers in a table.
+const NUMBERS = new Intl.NumberFormat("en");
+const MOMENTS = new Intl.DateTimeFormat(undefined, { dateStyle: "short", timeStyle: "medium" });
+
+/** A time in the zone of the reader, and as the server has it. */
+function tellFully(at: string | null): string {
+  const moment = Date.parse(at ?? "");
+  return Number.isFinite(moment) ? `${MOMENTS.format(moment)} · ${at}` : "";
 }
 
 /** A time of day, with the date if it was another day; in the zone of the reader. */
@@ -57,7 +69,7 @@ export function tellZone(): string {
   const { timeZone } = Intl.DateTimeFormat().resolvedOptions();
   const parts = new Intl.DateTimeFormat("en", { timeZoneName: "shortOffset" }).formatToParts();
   const offset = parts.find((part) => part.type === "timeZoneName")?.value ?? "";
-  return offset && offset !== "GMT" ? `${timeZone}, ${offset}` : timeZone;
+  return timeZone === "UTC" || !offset || offset === "GMT" ? timeZone : `${timeZone}, ${offset}`;
 }
 
 export const CLASSES = [
@@ -88,7 +100,7 @@ export function Names(props: { kind: string; names: (string | null)[] }) {
   const more = props.names.length - 1;
   return (
     <>
-      <Link href={toUnit(props.kind, first)}>{first}</Link>
+      <Link href={toUnit(props.kind, first)} class="name" title={first}>{first}</Link>
       {more > 0 && <span class="none"> and {more} more</span>}
     </>
   );
@@ -99,7 +111,7 @@ export function QuotaName(props: { name: string | null }) {
 }
 
 export function Count(props: { of: number }) {
-  return <>{props.of.toLocaleString("en")}</>;
+  return <>{NUMBERS.format(props.of)}</>;
 }
 
 /** A number of things: "1 pod", "2 pods". */
@@ -153,7 +165,7 @@ const WHY: Record<string, string> = {
   NotServed: "not served:",
   Stale: "old:",
   NoLeader: "nobody leads:",
-  Hidden: "hidden:",
+  Hidden: "not yours to see:",
   TooExpensive: "too expensive:",
   TooMany: "too many:",
   NotStored: "not kept:",
@@ -188,6 +200,7 @@ export function Same(props: { command: string; url: string }) {
 
 export interface Column<R> {
   name: string;
+  /** Reads nothing but the row: what ticks is a component of its own. */
   cell: (row: R) => ComponentChildren;
   /** Numbers are aligned to the right. */
   isNumber?: boolean;
@@ -195,7 +208,10 @@ export interface Column<R> {
 }
 
 const ROW_HEIGHT = 34;
-const BEYOND = 10;
+/** Rows beyond those in sight, on each side. */
+const BEYOND = 6;
+/** Rows that come at once when the reader scrolls. */
+const STEP = 4;
 const MOST_ROWS = 60;
 
 /** A table of which only the rows in sight are in the document; all have the same height. */
@@ -209,8 +225,8 @@ export function Table<R>(props: {
   onMore?: () => void;
 }) {
   const box = useRef<HTMLDivElement>(null);
-  const [top, setTop] = useState(0);
-  const [height, setHeight] = useState(600);
+  const [at, setAt] = useState(0);
+  const [height, setHeight] = useState(() => Math.max(320, window.innerHeight - 240));
   useEffect(() => {
     const element = box.current;
     if (!element) return;
@@ -220,7 +236,7 @@ export function Table<R>(props: {
     observer.observe(element);
     return () => observer.disconnect();
   }, []);
-  const first = Math.max(0, Math.floor(top / ROW_HEIGHT) - BEYOND);
+  const first = Math.max(0, at - BEYOND);
   const count = Math.min(MOST_ROWS, Math.ceil(height / ROW_HEIGHT) + 2 * BEYOND);
   const shown = props.order.slice(first, first + count);
   const isShort = props.order.length < props.total || shown.some((key) => !props.rows.has(key));
@@ -229,9 +245,9 @@ export function Table<R>(props: {
     if (isShort && isInSight) props.onMore?.();
   });
   if (!props.total) return <p class="empty">{props.empty}</p>;
-  const below = Math.max(0, Math.max(props.order.length, props.total) - first - shown.length);
+  const left = Math.max(0, Math.max(props.order.length, props.total) - first - shown.length);
   return (
-    <div class="table" ref={box} onScroll={(event) => setTop(event.currentTarget.scrollTop)}
+    <div class="table" ref={box} onScroll={(event) => setAt(STEP * Math.floor(event.currentTarget.scrollTop / ROW_HEIGHT / STEP))}
       tabIndex={0} role="region" aria-label={props.label}>
       <table aria-rowcount={props.total + 1}>
         <thead>
@@ -243,23 +259,38 @@ export function Table<R>(props: {
         </thead>
         <tbody>
           {first > 0 && <Filler columns={props.columns.length} rows={first} />}
-          {shown.map((key, at) => {
-            const row = props.rows.get(key);
-            return (
-              <tr key={key} aria-rowindex={first + at + 2}>
-                {row === undefined
-                  ? <td colSpan={props.columns.length} class="none">…</td>
-                  : props.columns.map((column) => (
-                    <td key={column.name} class={styleOf(column)}><div class="cell">{column.cell(row)}</div></td>
-                  ))}
-              </tr>
-            );
-          })}
-          {below > 0 && <Filler columns={props.columns.length} rows={below} />}
+          {shown.map((key, below) => <Row key={key} row={props.rows.get(key)} columns={props.columns} number={first + below + 2} />)}
+          {left > 0 && <Filler columns={props.columns.length} rows={left} />}
         </tbody>
       </table>
     </div>
   );
+}
+
+interface RowProps<R> {
+  row: R | undefined;
+  columns: Column<R>[];
+  number: number;
+}
+
+/** A row, which is made again only if it is another one or stands elsewhere: of a list most rows stay as they are. */
+class Row<R> extends Component<RowProps<R>> {
+  override shouldComponentUpdate(next: RowProps<R>): boolean {
+    const { row, columns, number } = this.props;
+    return next.row !== row || next.columns !== columns || next.number !== number;
+  }
+
+  override render({ row, columns, number }: RowProps<R>): ComponentChildren {
+    return (
+      <tr aria-rowindex={number}>
+        {row === undefined
+          ? <td colSpan={columns.length} class="none">…</td>
+          : columns.map((column) => (
+            <td key={column.name} class={styleOf(column)}><div class="cell">{column.cell(row)}</div></td>
+          ))}
+      </tr>
+    );
+  }
 }
 
 function styleOf<R>(column: Column<R>): string {

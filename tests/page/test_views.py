@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.builders import make_node, make_pod, make_pod_group, make_quota
+from tests.cluster import make_cluster
 from tests.device.nodes import a100x8, report
 from tests.objects import upsert_devices
 from tests.page.stage import KEY, open_stage
@@ -425,3 +426,45 @@ def test_what_is_gone_is_still_told_of(browser: Any) -> None:
     with open_stage(scene, on_demand=ON_DEMAND) as stage, look(browser, stage) as looked:
         looked.open("unit/default/podgroup/train", "There is no PodGroup")
         looked.page.get_by_text("What happened").wait_for()
+
+
+def test_of_a_large_map_what_is_in_sight_is_drawn(browser: Any) -> None:
+    """One canvas of thousands of nodes is slow to draw, and larger than browsers allow."""
+    cluster = make_cluster().nodes(*(make_node(f"many-{at:04}").gpu(8) for at in range(3000)))
+    with open_stage(cluster) as stage, look(browser, stage) as looked:
+        page = looked.page
+        looked.open("map", "24,000")
+        canvas = page.locator("canvas")
+        canvas.wait_for()
+        page.evaluate("window.scrollTo(0, document.body.scrollHeight)")
+        page.wait_for_function("document.querySelector('canvas').offsetTop > 500")
+        height = canvas.evaluate("each => each.clientHeight")
+        assert height < page.locator(".sheet").evaluate("each => each.clientHeight")
+        canvas.click(position={"x": 5, "y": height - 12})
+        page.wait_for_url("**/node/many-29*")
+
+
+def test_devices_of_pods_that_nobody_recorded_are_not_said_to_be_free(
+    browser: Any, stage: Stage
+) -> None:
+    """A device plugin hands out GPUs, and which is written nowhere."""
+    with look(browser, stage) as looked:
+        looked.open("node/gpu-00", "Which GPU a pod has is not recorded here")
+        gpus = looked.page.locator(".devices > li").filter(has_text="gpu")
+        assert gpus.filter(has_text="not recorded").count() == 8
+        assert gpus.filter(has_text="free").count() == 0
+
+
+def test_without_room_the_nearest_nodes_are_named(browser: Any, stage: Stage) -> None:
+    with look(browser, stage) as looked:
+        looked.open("whatif?shape=40x8", "Nodes that come nearest")
+        row = looked.page.get_by_role("row").filter(has_text="gpu-05")
+        row.get_by_text("nvidia.com/gpu: 8 asked, 5 free").wait_for()
+
+
+def test_what_was_tried_in_vain_is_not_marked_as_what_helps(browser: Any, stage: Stage) -> None:
+    with look(browser, stage) as looked:
+        looked.open("unit/default/podgroup/moe", "✗ in vain")
+        marked = looked.page.locator("li").filter(has_text="✓ tried")
+        assert marked.filter(has_text="it would still wait").count() == 0
+        assert marked.count() >= 1

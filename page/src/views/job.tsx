@@ -1,9 +1,9 @@
 // One unit: why it waits, what would help, what happened to it, and where its pods could go.
 import { useEffect, useState } from "preact/hooks";
-import type { Envelope, Explanation, Page, QueueEntry, Remedies, Remedy, Story } from "../answers";
+import type { Envelope, Explanation, NodeOffer, Page, QueueEntry, Remedies, Remedy, Story } from "../answers";
 import { editsOf, writeEdits } from "../edits";
 import { BASE, get, useFollowed, type Question } from "../live";
-import { ClassBadge, Count, Gaps, Link, Missing, QuotaName, Same, ShareBar, Since, tellSeconds, Until } from "../parts";
+import { ClassBadge, Count, Gaps, Link, Missing, QuotaName, Same, ShareBar, Since, tellSeconds, Things, Until } from "../parts";
 import { place, to, toList, toUnit } from "../route";
 import { keyOf } from "./queue";
 import { tellAmounts } from "./quotas";
@@ -15,6 +15,7 @@ export function JobView(props: { parts: string[] }) {
   const { head, value, missing } = useFollowed<Explanation>({
     topic: "explanation", path, inPath: { namespace, kind, name },
   });
+  const row = useRow(kind, `${namespace}/${name}`);
   const hash = place.value.hash;
   const isThere = value !== null;
   useEffect(() => {
@@ -37,7 +38,7 @@ export function JobView(props: { parts: string[] }) {
         <Link href={toList("queue", { ns: namespace })}>what waits in {namespace}</Link>
       </p>
       <Why value={value} />
-      <When name={`${namespace}/${name}`} kind={kind} />
+      {row && <When row={row} />}
       <Help value={value} remedies={`namespaces/${encodeURIComponent(namespace)}/remedies/${end}`} unit={`${kind}/${namespace}/${name}`} />
       <StorySection value={value} path={stories} />
       <Members value={value} />
@@ -84,22 +85,29 @@ function Why({ value }: { value: Explanation }) {
   );
 }
 
-/** Where it stands in its queue, and when it is expected to start. */
-function When(props: { kind: string; name: string }) {
+/** Return what the queue says of a unit, if it waits. */
+function useRow(kind: string, name: string): QueueEntry | undefined {
   const question: Question<QueueEntry> = {
-    topic: "queue", path: "queue", params: { search: `${props.kind}/${props.name}`.slice(0, 64) }, keyOf,
+    topic: "queue", path: "queue", params: { search: `${kind}/${name}`.slice(0, 64) }, keyOf,
   };
   const { rows } = useFollowed<Page<QueueEntry>, QueueEntry>(question);
-  const row = ([...rows.values()] as QueueEntry[]).find((each) => each.names.includes(props.name));
-  if (!row) return null;
+  return ([...rows.values()] as QueueEntry[]).find((each) => each.names.includes(name));
+}
+
+/** Where it stands in its queue, and when it is expected to start. */
+function When({ row }: { row: QueueEntry }) {
   const turn = row.turn;
   return (
     <section aria-labelledby="when">
       <h2 id="when">When</h2>
       <p>
         {turn?.position
-          ? <>Position <strong>{turn.position}</strong> of {turn.waiting} in <QuotaName name={turn.queue} />, {turn.ahead} ahead compete with <Count of={turn.gpusAhead} /> GPUs.</>
-          : row.position ? <>Position <strong>{row.position}</strong> in the order of planning, <Count of={row.gpusAhead} /> GPUs ahead.</> : "It has no position yet."}
+          ? (
+            <>Position <strong>{turn.position}</strong> of {turn.waiting} in <QuotaName name={turn.queue} />, {turn.ahead
+              ? <>behind <Things of={turn.ahead} what="unit" /> with <Things of={turn.gpusAhead} what="GPU" /> that compete for the same</>
+              : "and nobody before it competes for the same"}.</>
+          )
+          : row.position ? <>Position <strong>{row.position}</strong> in the order of planning, <Things of={row.gpusAhead} what="GPU" /> ahead.</> : "It has no position yet."}
         {" "}It has waited for <Since at={row.since} />.
       </p>
       <p class="sentence"><Start entry={row} /></p>
@@ -168,7 +176,7 @@ function Help(props: { value: Explanation; remedies: string; unit: string }) {
           const edits = remedy.verified === "Yes" ? editsOf(remedy.kind, remedy.change, props.unit) : null;
           return (
             <li key={remedy.id} class="line">
-              <span>{remedy.verified === "Yes" && <span class="tried" title="Tried on a copy: then it starts">✓ tried</span>} {remedy.then}</span>
+              <span><Tried verified={remedy.verified} /> {remedy.then}</span>
               <span class="badge">{ACTORS[remedy.by] ?? remedy.by}</span>
               {edits && <Link href={toList("whatif", { edits: writeEdits(edits) })}>what else would change</Link>}
             </li>
@@ -179,6 +187,12 @@ function Help(props: { value: Explanation; remedies: string; unit: string }) {
       {problem && <p class="empty">{problem}.</p>}
     </section>
   );
+}
+
+/** What was seen when a remedy was tried on a copy: the sentence behind it says the same. */
+function Tried({ verified }: { verified: string }) {
+  if (verified === "Yes") return <span class="tried">✓ tried</span>;
+  return <span class="none">{verified === "No" ? "✗ in vain" : "? not tried"}</span>;
 }
 
 /** Where the time of a unit went: the colour of a phase, as of the class of its reason. */
@@ -264,6 +278,13 @@ function Members({ value }: { value: Explanation }) {
 const MOST_NAMED = 16;
 const MOST_NODES = 20;
 
+/** Say why a node takes no pod more. */
+export function tellOffer(node: NodeOffer): string {
+  const short = node.short.map(({ resource, asked, free }) => `${resource}: ${asked} asked, ${free} free`);
+  const refusal = node.refusal === "Insufficient" && short.length ? "" : node.refusal;
+  return [refusal, node.detail, ...short].filter(Boolean).join(", ");
+}
+
 function Offers({ value }: { value: Explanation }) {
   const offers = value.offers ?? [];
   if (!offers.length) return null;
@@ -274,14 +295,14 @@ function Offers({ value }: { value: Explanation }) {
         const shown = [...offer.nodes].sort((a, b) => b.pods - a.pods);
         return (
           <table key={at} class="small">
-            <caption>{offer.pods} {offer.pods === 1 ? "pod" : "pods"} with {tellAmounts(offer.requests)}: {offer.fit} fit now</caption>
-            <thead><tr><th scope="col">Node</th><th scope="col" class="number">Room for</th><th scope="col">What keeps others away</th></tr></thead>
+            <caption><Things of={offer.pods} what="pod" /> with {tellAmounts(offer.requests)}{offer.pods > 1 && " each"}; <Count of={offer.fit} /> such pods fit now</caption>
+            <thead><tr><th scope="col">Node</th><th scope="col" class="number">Room for</th><th scope="col">Why not for more</th></tr></thead>
             <tbody>
               {shown.slice(0, MOST_NODES).map((node) => (
                 <tr key={node.node}>
                   <td><Link href={to("node", node.node)}>{node.node}</Link></td>
                   <td class="number">{node.pods}</td>
-                  <td>{[node.refusal, node.detail, ...node.short.map((short) => `${short.resource}: ${short.asked} asked, ${short.free} free`)].filter(Boolean).join(", ") || "–"}</td>
+                  <td>{tellOffer(node) || "–"}</td>
                 </tr>
               ))}
             </tbody>

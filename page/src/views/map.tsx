@@ -1,8 +1,11 @@
 // Every GPU as a cell, by domain of the network: on one canvas, and as a table for who needs one.
-import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { Fragmentation, GpuMap, MapNode } from "../answers";
 import { BASE, useFollowed } from "../live";
-import { findCell, findSpot, group, IN_USE, layOut, NAME_HEIGHT, placeOf, tellCell, tellCells, type Layout, type Spot } from "../map_layout";
+import {
+  countCells, endOfRow, findCell, findSpan, findSpot, group, HEAD_HEIGHT, IN_USE, layOut, NAME_HEIGHT, placeOf, spotsWithin, tellCell, tellCells, type Layout,
+  type Span, type Spot,
+} from "../map_layout";
 import { Count, Filter, Gaps, isUnread, Link, Missing, Same, Table, Things, type Column } from "../parts";
 import { go, place, setParams, to, toList } from "../route";
 import { colours, resolve } from "../theme";
@@ -11,6 +14,7 @@ const MODES = ["tenant", "quota", "free", "health"];
 
 export function MapView() {
   const { head, value, missing } = useFollowed<GpuMap>({ topic: "map", path: "map" });
+  const fragmentation = useFollowed<Fragmentation>({ topic: "fragmentation", path: "fragmentation" }).value;
   const params = place.value.params;
   const read = (name: string) => params.get(name) ?? "";
   const mode = MODES.includes(read("color")) ? read("color") : "tenant";
@@ -32,7 +36,7 @@ export function MapView() {
   return (
     <>
       <Gaps gaps={head?.gaps} />
-      <FragmentationLine />
+      <FragmentationLine value={fragmentation} />
       <div class="filters">
         {topologies.length > 1 && <Filter label="Topology" value={topologies[topology] ?? ""} options={topologies} isChoice onChange={(text) => setParams({ topology: text })} />}
         {layers.length > 0 && <Filter label="Grouped by" value={layers[depth - 1] ?? ""} options={layers} isChoice onChange={(layer) => setParams({ layer })} />}
@@ -51,8 +55,7 @@ export function MapView() {
   );
 }
 
-function FragmentationLine() {
-  const { value } = useFollowed<Fragmentation>({ topic: "fragmentation", path: "fragmentation" });
+function FragmentationLine({ value }: { value: Fragmentation | null }) {
   if (!value?.models.length) return null;
   return (
     <ul class="plain fragments">
@@ -108,11 +111,10 @@ const MOST_IN_LEGEND = 12;
 function Legend(props: { map: GpuMap; mode: string; nodes: MapNode[] }) {
   const { map, mode } = props;
   const known = useMemo(() => resolve(COLOURS), [colours.value]);
-  const counts = new Map<string, number>();
-  for (const node of props.nodes) {
-    for (const cell of cellsOf(node, mode)) counts.set(cell, (counts.get(cell) ?? 0) + 1);
-  }
-  const shown = [...counts].sort((a, b) => b[1] - a[1]);
+  const shown = useMemo(
+    () => [...countCells(props.nodes.map((node) => cellsOf(node, mode)))].sort((a, b) => b[1] - a[1]),
+    [props.nodes, mode],
+  );
   return (
     <ul class="legend">
       {shown.slice(0, MOST_IN_LEGEND).map(([cell, count]) => (
@@ -133,12 +135,13 @@ interface Shown {
   topology: number;
 }
 
+/** Only what is in sight is drawn, and something beyond it: a canvas of thousands of nodes is slow, and large. */
 function MapCanvas(props: Shown & { depth: number }) {
   const { map, nodes, mode, topology, depth } = props;
   const canvas = useRef<HTMLCanvasElement>(null);
   const box = useRef<HTMLDivElement>(null);
-  const drawn = useRef<{ key: string; cells: Map<string, string> }>({ key: "", cells: new Map() });
   const [width, setWidth] = useState(0);
+  const [span, setSpan] = useState<Span>({ top: 0, bottom: 0 });
   const [hint, setHint] = useState("");
   useEffect(() => {
     const element = box.current;
@@ -147,132 +150,157 @@ function MapCanvas(props: Shown & { depth: number }) {
     observer.observe(element);
     return () => observer.disconnect();
   }, []);
-  const layout = useMemo(() => layOut(group(nodes, topology, depth), width || 1), [nodes, topology, depth, width]);
-  useEffect(() => {
-    const element = canvas.current;
-    if (!element || !width) return undefined;
-    const names = nodes.map((node) => node.node).join();
-    const key = [width, layout.height, mode, topology, depth, colours.value, names].join();
-    const known = resolve(COLOURS);
-    if (drawn.current.key !== key) {
-      clear(element, layout, width, known);
-      drawn.current = { key, cells: new Map() };
-    }
-    // A part in each frame, so that a large map holds nobody up.
-    const { cells } = drawn.current;
-    let [at, frame] = [0, 0];
-    const step = () => {
-      at = draw(element, layout, map, mode, cells, known, at);
-      if (at < layout.spots.length) frame = window.requestAnimationFrame(step);
+  const layout = useMemo(() => layOut(width ? group(nodes, topology, depth) : [], width), [nodes, topology, depth, width]);
+  const { height } = layout;
+  useLayoutEffect(() => {
+    const look = () => {
+      const top = -(box.current?.getBoundingClientRect().top ?? 0);
+      setSpan((before) => findSpan(before, { top, bottom: top + window.innerHeight }, height));
     };
-    step();
-    return () => window.cancelAnimationFrame(frame);
-  }, [layout, mode, colours.value]);
+    look();
+    window.addEventListener("scroll", look, { passive: true });
+    window.addEventListener("resize", look);
+    return () => {
+      window.removeEventListener("scroll", look);
+      window.removeEventListener("resize", look);
+    };
+  }, [height]);
+  useLayoutEffect(() => {
+    if (canvas.current && width) draw(canvas.current, { map, layout, mode, width, span });
+  }, [map, layout, mode, width, span, colours.value]);
   const point = (event: MouseEvent) => {
-    const spot = findSpot(layout, event.offsetX, event.offsetY);
+    const [x, y] = [event.offsetX, event.offsetY + span.top];
+    const spot = findSpot(layout, x, y);
     if (!spot) return { spot, text: "" };
-    const at = findCell(layout, spot, event.offsetX, event.offsetY);
+    const at = findCell(layout, spot, x, y);
     const cell = cellsOf(spot.node, mode)[at];
     const who = cell === undefined ? tellCells(map, cellsOf(spot.node, mode), namesOf(map, mode)) : tellCell(map, cell, namesOf(map, mode));
     return { spot, text: `${spot.node.node} (${spot.node.state}): ${who}` };
   };
   return (
-    <div ref={box} class="map">
+    <div class="map">
       <p class="hint" aria-hidden="true">{hint || "Point at a GPU; click to open its node."}</p>
-      <canvas ref={canvas} role="img" aria-label={`${nodes.length} nodes with their GPUs; the same as a table: press t`}
-        onMouseMove={(event) => setHint(point(event).text)} onMouseLeave={() => setHint("")}
-        onClick={(event) => {
-          const { spot } = point(event);
-          if (spot) go(to("node", spot.node.node));
-        }} />
+      <div ref={box} class="sheet" style={{ height: `${height}px` }}>
+        <canvas ref={canvas} role="img" aria-label={`${nodes.length} nodes with their GPUs; the same as a table: press t`}
+          style={{ top: `${span.top}px` }}
+          onMouseMove={(event) => setHint(point(event).text)} onMouseLeave={() => setHint("")}
+          onClick={(event) => {
+            const { spot } = point(event);
+            if (spot) go(to("node", spot.node.node));
+          }} />
+      </div>
     </div>
   );
 }
 
-type Colours = Record<(typeof COLOURS)[number], string>;
+interface Drawing {
+  map: GpuMap;
+  layout: Layout;
+  mode: string;
+  width: number;
+  span: Span;
+}
 
-/** Nodes that are drawn in one frame. */
-const AT_ONCE = 500;
+const FONT = "system-ui, 'DejaVu Sans', sans-serif";
+const LETTERS = "10px ui-monospace, 'DejaVu Sans Mono', monospace";
+/** Beyond so many pixels one of them is one of the canvas, too. */
+const MOST_PIXELS = 4_000_000;
 
-/** Make room for a layout, and draw the names of domains. */
-function clear(canvas: HTMLCanvasElement, layout: Layout, width: number, known: Colours): void {
+/** Draw a part of a layout: cells colour by colour, what stands on them, and names. */
+function draw(canvas: HTMLCanvasElement, { map, layout, mode, width, span }: Drawing): void {
   const pen = canvas.getContext("2d");
   if (!pen) return;
-  const scale = layout.height > 8000 ? 1 : window.devicePixelRatio || 1;
+  const height = span.bottom - span.top;
+  const ratio = window.devicePixelRatio || 1;
+  const scale = width * height * ratio * ratio > MOST_PIXELS ? 1 : ratio;
   canvas.width = Math.floor(width * scale);
-  canvas.height = Math.floor(layout.height * scale);
+  canvas.height = Math.floor(height * scale);
   canvas.style.width = `${width}px`;
-  canvas.style.height = `${layout.height}px`;
-  pen.setTransform(scale, 0, 0, scale, 0, 0);
-  pen.clearRect(0, 0, width, layout.height);
-  for (const head of layout.heads) {
-    pen.textAlign = "left";
-    pen.textBaseline = "alphabetic";
-    pen.font = "600 14px system-ui, 'DejaVu Sans', sans-serif";
+  canvas.style.height = `${height}px`;
+  pen.setTransform(scale, 0, 0, scale, 0, -span.top * scale);
+  const known = resolve(COLOURS);
+  const size = layout.cell - (layout.isNamed ? 2 : 1);
+  const spots = spotsWithin(layout, span.top, span.bottom);
+  const runs = findRuns(layout, spots, mode);
+  for (const [cell, places] of runs) {
+    pen.fillStyle = colourOf(cell, map, mode, known);
+    for (const { x, y, count } of places) pen.fillRect(x, y, count * layout.cell, size);
+  }
+  pen.fillStyle = known.bg;
+  for (const x of findGaps(layout, width)) pen.fillRect(x + size, span.top, layout.cell - size, height);
+  for (const [cell, places] of runs) {
+    const isLetter = layout.isNamed && cell !== "." && mode !== "free";
+    if (isLetter || cell === "!" || cell === "#") drawSigns(pen, layout.cell, size, places, isLetter ? cell : "", known.bg);
+  }
+  pen.textAlign = "left";
+  pen.textBaseline = "alphabetic";
+  drawHeads(pen, layout, span, known);
+  if (!layout.isNamed) return;
+  pen.font = `12px ${FONT}`;
+  for (const { node, x, y } of spots) {
+    pen.fillStyle = node.state === "Ready" ? known.text : known.bad;
+    pen.fillText(fit(pen, node.node, layout.blockWidth - 10), x, y + NAME_HEIGHT - 5);
+  }
+}
+
+/** Cells of one kind side by side. */
+interface Run {
+  x: number;
+  y: number;
+  count: number;
+}
+
+/** Return the runs of each kind of cells: most nodes are one run, so thousands of cells are few of them. */
+function findRuns(layout: Layout, spots: Spot[], mode: string): Map<string, Run[]> {
+  const runs = new Map<string, Run[]>();
+  for (const spot of spots) {
+    const cells = cellsOf(spot.node, mode);
+    for (let at = 0, end = 0; at < cells.length; at = end) {
+      const last = Math.min(cells.length, endOfRow(at));
+      while (end < last && cells[end] === cells[at]) end += 1;
+      const [x, y] = placeOf(layout, spot, at);
+      const run = { x, y, count: end - at };
+      const found = runs.get(cells[at]!);
+      if (found) found.push(run);
+      else runs.set(cells[at]!, [run]);
+    }
+  }
+  return runs;
+}
+
+/** Return where cells begin in all blocks: behind each of them is a gap. */
+function findGaps(layout: Layout, width: number): number[] {
+  const gaps: number[] = [];
+  for (let left = 0; left < width; left += layout.blockWidth) {
+    for (let x = left; x < left + layout.blockWidth - layout.cell; x += layout.cell) gaps.push(x);
+  }
+  return gaps;
+}
+
+/** Draw a letter on each cell, or a line through it. */
+function drawSigns(pen: CanvasRenderingContext2D, cell: number, size: number, runs: Run[], letter: string, mark: string): void {
+  pen.fillStyle = letter ? "#fff" : mark;
+  pen.font = LETTERS;
+  pen.textAlign = "center";
+  pen.textBaseline = "middle";
+  for (const { x, y, count } of runs) {
+    for (let middle = x + size / 2; middle < x + count * cell; middle += cell) {
+      if (letter) pen.fillText(letter, middle, y + size / 2 + 0.5);
+      else pen.fillRect(middle - 0.5, y, 1, size);
+    }
+  }
+}
+
+/** Draw the names of domains. */
+function drawHeads(pen: CanvasRenderingContext2D, layout: Layout, span: Span, known: Record<(typeof COLOURS)[number], string>): void {
+  for (const head of layout.heads.filter(({ y }) => y < span.bottom && y + HEAD_HEIGHT > span.top)) {
+    pen.font = `600 14px ${FONT}`;
     pen.fillStyle = known.text;
     pen.fillText(head.text, 0, head.y + 20);
     const end = pen.measureText(head.text).width + 10;
-    pen.font = "13px system-ui, 'DejaVu Sans', sans-serif";
+    pen.font = `13px ${FONT}`;
     pen.fillStyle = known.soft;
     pen.fillText(head.note, end, head.y + 20);
-  }
-}
-
-/** Draw nodes that are not as they were drawn; return the number of the first one that was not looked at. */
-function draw(
-  canvas: HTMLCanvasElement, layout: Layout, map: GpuMap, mode: string, drawn: Map<string, string>, known: Colours, first: number,
-): number {
-  const pen = canvas.getContext("2d");
-  if (!pen) return layout.spots.length;
-  const memory = new Map<string, string>();
-  let at = first;
-  for (let count = 0; at < layout.spots.length && count < AT_ONCE; at += 1) {
-    const spot = layout.spots[at]!;
-    const cells = cellsOf(spot.node, mode);
-    if (drawn.get(spot.node.node) === cells) continue;
-    drawn.set(spot.node.node, cells);
-    count += 1;
-    pen.clearRect(spot.x, spot.y, layout.blockWidth, layout.blockHeight);
-    if (layout.isNamed) {
-      pen.textAlign = "left";
-      pen.textBaseline = "alphabetic";
-      pen.font = "12px system-ui, 'DejaVu Sans', sans-serif";
-      pen.fillStyle = spot.node.state === "Ready" ? known.text : known.bad;
-      pen.fillText(fit(pen, spot.node.node, layout.blockWidth - 10), spot.x, spot.y + NAME_HEIGHT - 5);
-    }
-    drawCells(pen, layout, spot, cells, (cell) => {
-      let colour = memory.get(cell);
-      if (colour === undefined) memory.set(cell, colour = colourOf(cell, map, mode, known));
-      return colour;
-    }, mode === "free" ? "" : "#fff", known.bg);
-  }
-  return at;
-}
-
-/** Draw the cells of a node, with letters where there is room for them. */
-function drawCells(
-  pen: CanvasRenderingContext2D, layout: Layout, spot: Spot, cells: string, find: (cell: string) => string, ink: string, mark: string,
-): void {
-  const size = layout.cell - (layout.isNamed ? 2 : 1);
-  let last = "";
-  for (let at = 0; at < cells.length; at += 1) {
-    const cell = cells[at] ?? ".";
-    const [x, y] = placeOf(layout, spot, at);
-    if (cell !== last) pen.fillStyle = find(cell);
-    last = cell;
-    pen.fillRect(x, y, size, size);
-    if (layout.isNamed && cell !== "." && ink) {
-      pen.fillStyle = ink;
-      pen.font = "10px ui-monospace, 'DejaVu Sans Mono', monospace";
-      pen.textAlign = "center";
-      pen.textBaseline = "middle";
-      pen.fillText(cell, x + size / 2, y + size / 2 + 0.5);
-      last = "";
-    } else if (cell === "!" || cell === "#") {
-      pen.fillStyle = mark;
-      pen.fillRect(x + size / 2 - 0.5, y, 1, size);
-      last = "";
-    }
   }
 }
 
@@ -285,7 +313,7 @@ function fit(pen: CanvasRenderingContext2D, text: string, width: number): string
 
 function MapTable(props: Shown) {
   const { map, nodes, mode, topology } = props;
-  const columns: Column<MapNode>[] = [
+  const columns = useMemo((): Column<MapNode>[] => [
     { name: "Node", cell: (row) => <Link href={to("node", row.node)}>{row.node}</Link> },
     { name: "Domain", cell: (row) => row.domains[topology] || "–" },
     { name: "State", cell: (row) => row.state },
@@ -293,9 +321,8 @@ function MapTable(props: Shown) {
     { name: "GPUs", isNumber: true, cell: (row) => row.gpus },
     { name: "Free", isNumber: true, cell: (row) => row.free },
     { name: "Who has them", isWide: true, cell: (row) => tellCells(map, cellsOf(row, mode), namesOf(map, mode)) },
-  ];
-  return (
-    <Table label="Nodes with their GPUs" columns={columns} order={nodes.map((node) => node.node)}
-      rows={new Map(nodes.map((node) => [node.node, node]))} total={nodes.length} empty="No node is like that." />
-  );
+  ], [map, mode, topology]);
+  const rows = useMemo(() => new Map(nodes.map((node) => [node.node, node])), [nodes]);
+  const order = useMemo(() => [...rows.keys()], [rows]);
+  return <Table label="Nodes with their GPUs" columns={columns} order={order} rows={rows} total={order.length} empty="No node is like that." />;
 }

@@ -1,5 +1,5 @@
 // One node: what it has, what is used, by whom, and its devices.
-import type { Devices, NodeInFull } from "../answers";
+import type { DeviceReport, Devices, NodeInFull } from "../answers";
 import { numberOf } from "../amounts";
 import { BASE, useFollowed } from "../live";
 import { Count, Gaps, Link, Missing, QuotaName, Same } from "../parts";
@@ -13,9 +13,11 @@ export function NodeView(props: { parts: string[] }) {
   const name = props.parts[0] ?? "";
   const path = `nodes/${encodeURIComponent(name)}`;
   const { head, value, missing } = useFollowed<NodeInFull>({ topic: "node", path, inPath: { name } });
-  const broken = useDevices(name)?.devices.filter((device) => device.type === "gpu" && !device.health).length ?? 0;
+  const report = useDevices(name);
+  const broken = report?.devices.filter((device) => device.type === "gpu" && !device.health).length ?? 0;
   if (!value) return <Missing message={missing} />;
   const resources = Object.keys(value.allocatable).filter((key) => numberOf(value.allocatable[key]) > 0);
+  const whole = resources.find((key) => WHOLE_GPUS.test(key));
   return (
     <>
       <Gaps gaps={head?.gaps} />
@@ -40,7 +42,7 @@ export function NodeView(props: { parts: string[] }) {
           </tbody>
         </table>
       </section>
-      <DeviceSection name={name} />
+      <DeviceSection report={report} freeGpus={whole ? numberOf(value.free[whole]) : Infinity} />
       <section aria-labelledby="pods">
         <h2 id="pods"><Count of={value.pods.length} /> {value.pods.length === 1 ? "pod" : "pods"}</h2>
         {value.pods.length === 0 && <p class="empty">Nothing runs here.</p>}
@@ -74,21 +76,23 @@ function useDevices(name: string) {
   return useFollowed<Devices>({ topic: "devices", path, inPath: { name } }).value?.devices[0];
 }
 
-/** The devices of a node, if it reports which it has. */
-function DeviceSection({ name }: { name: string }) {
-  const report = useDevices(name);
+/** The devices of a node, if it reports which it has. A pod that asks a device plugin has some GPU, and nobody says which. */
+function DeviceSection({ report, freeGpus }: { report: DeviceReport | undefined; freeGpus: number }) {
   if (!report) return null;
+  const idle = report.devices.filter((device) => device.type === "gpu" && device.health && !device.pods.length).length;
+  const isUnknown = idle > freeGpus;
   return (
     <section aria-labelledby="devices">
       <h2 id="devices">Devices</h2>
       {report.records.state !== "AllMatch" && <p class="missing">{report.records.message}</p>}
       {report.problems.map((problem) => <p key={problem.field} class="missing">{problem.field}: {problem.message}</p>)}
+      {isUnknown && <p class="empty">Which GPU a pod has is not recorded here: of <Count of={idle} /> without a pod <Count of={freeGpus} /> {freeGpus === 1 ? "is" : "are"} free.</p>}
       <ul class="devices">
         {report.devices.map((device) => (
           <li key={`${device.type}${device.minor}`} class={device.health ? "" : "sick"}>
             <strong>{device.type} {device.minor}</strong>{" "}
             {!device.health && <span class="badge class-misconfigured">not healthy</span>}
-            {device.pods.length === 0 && <span class="none">free</span>}
+            {device.pods.length === 0 && device.health && <span class="none">{isUnknown && device.type === "gpu" ? "not recorded" : "free"}</span>}
             <ul class="plain">
               {device.pods.map((pod) => <li key={pod}><Link href={toUnit("pod", pod)}>{pod}</Link></li>)}
             </ul>

@@ -2,7 +2,7 @@
 import { useEffect } from "preact/hooks";
 import { numberOf } from "../amounts";
 import type { Finding, Overview, Page, Quota } from "../answers";
-import { BASE, useFollowed } from "../live";
+import { BASE, useFollowed, type Followed } from "../live";
 import { ClassBadge, CLASSES, Count, Gaps, isUnread, Link, Missing, Names, QuotaName, Same, ShareBar, Since, Things, type Share } from "../parts";
 import { go, isFirst, to, toList } from "../route";
 import { keyOf as keyOfFinding, Subject } from "./health";
@@ -11,8 +11,8 @@ import { findOwed, findResources, QuotaBar, scaleOf, useAllQuotas } from "./quot
 const MOST_SHOWN = 5;
 
 /** The quotas that matter most: who is over its share, who is owed some of it, who uses most. */
-function QuotaCard(props: { over: string[] }) {
-  const { head, rows } = useAllQuotas();
+function QuotaCard(props: { over: string[]; followed: Followed<Page<Quota>> }) {
+  const { head, rows } = props.followed;
   const quotas = ([...rows.values()] as Quota[]).filter((quota) => !quota.isParent);
   const resource = findResources(quotas)[0] ?? "";
   const read = (amounts: Record<string, string>) => numberOf(amounts[resource]);
@@ -23,7 +23,7 @@ function QuotaCard(props: { over: string[] }) {
   const largest = Math.max(1, ...shown.map((quota) => scaleOf(quota, resource)));
   return (
     <section class="card" aria-labelledby="shares">
-      <h2 id="shares"><Link href={to("quotas")}>Quotas</Link> <small>{resource}</small></h2>
+      <h2 id="shares"><Link href={to("quotas")}>Quotas</Link> <small>{resource && `${resource}: used of what it is entitled to`}</small></h2>
       {shown.length === 0 && <p class="empty">{isUnread(head?.gaps, "elasticquotas") ? "Which quotas there are is not known." : "There are no quotas."}</p>}
       <ul class="plain">
         {shown.map((quota) => (
@@ -45,8 +45,8 @@ function QuotaCard(props: { over: string[] }) {
   );
 }
 
-function SickCard(props: { count: number }) {
-  const { order, rows } = useFollowed<Page<Finding>, Finding>({ topic: "health", path: "health", keyOf: keyOfFinding });
+function SickCard(props: { count: number; followed: Followed<Page<Finding>> }) {
+  const { order, rows } = props.followed;
   const shown = order.slice(0, MOST_SHOWN).map((key) => rows.get(key) as Finding | undefined).filter((row) => row !== undefined);
   return (
     <section class="card" aria-labelledby="sick">
@@ -56,7 +56,10 @@ function SickCard(props: { count: number }) {
         {shown.map((row) => (
           <li key={keyOfFinding(row)} class="line">
             <Subject row={row} /> <span class={row.severity === "Error" ? "bad" : ""}>{row.reason}</span>
-            {row.gpusOut > 0 && <span class="push"><Things of={row.gpusOut} what="GPU" /></span>}
+            <span class="push">
+              {row.gpusOut > 0 && <><Things of={row.gpusOut} what="GPU" /> out</>}
+              {row.gpusOut > 0 && row.since && ", "}{row.since && <Since at={row.since} />}
+            </span>
           </li>
         ))}
       </ul>
@@ -76,6 +79,8 @@ const LISTS: Record<string, string> = {
 
 export function OverviewView() {
   const { head, value, missing } = useFollowed<Overview>({ topic: "overview", path: "overview" });
+  const quotas = useAllQuotas();
+  const sick = useFollowed<Page<Finding>, Finding>({ topic: "health", path: "health", keyOf: keyOfFinding });
   // Who sees her own namespace only wants to know of her own units first.
   const isRestricted = head?.gaps.some((gap) => gap.missing === "pods of other namespaces") ?? false;
   useEffect(() => {
@@ -99,6 +104,7 @@ export function OverviewView() {
       <section aria-labelledby="gpus">
         <h2 id="gpus"><Link href={to("map")}>GPUs</Link></h2>
         {isUnread(head?.gaps, "nodes") && <p class="empty">How many GPUs there are is not known.</p>}
+        {!isUnread(head?.gaps, "nodes") && gpus.total === 0 && <p class="empty">No node has GPUs.</p>}
         <ShareBar shares={shares} label={`${gpus.total} GPUs`} tell={(share) => `${share.amount} ${share.name}`} />
         <ul class="legend">
           {shares.map((share) => (
@@ -141,8 +147,8 @@ export function OverviewView() {
             ))}
           </ol>
         </section>
-        <QuotaCard over={value.over} />
-        <SickCard count={value.sick} />
+        <QuotaCard over={value.over} followed={quotas} />
+        <SickCard count={value.sick} followed={sick} />
       </div>
       <Same command="koord watch" url={`${BASE}/overview`} />
     </>

@@ -23,7 +23,9 @@ function Start(props: { entry: QueueEntry }) {
   const turn = props.entry.turn;
   if (turn?.startNoLaterThan) return <Until at={turn.startNoLaterThan} before="latest " />;
   if (turn?.expectedStart) return <Until at={turn.expectedStart} before={turn.certainty === "Guess" ? "perhaps " : ""} />;
-  return <span class="none">{turn?.state === "NeverFits" ? "never" : "not known"}</span>;
+  return turn?.state === "NeverFits"
+    ? <span title="It would not start even if nothing else ran.">never</span>
+    : <span class="none" title="What it waits for has no end that is known.">not known</span>;
 }
 
 export function keyOf(row: QueueEntry): string {

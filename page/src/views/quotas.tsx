@@ -118,9 +118,8 @@ export function findOwed(quota: Quota, resource: string): number {
 }
 
 /** What a quota is owed, and who uses more than a share: of others it is told only where that matters here. */
-function Balance({ quota }: { quota: QuotaInFull }) {
-  const { rows } = useAllQuotas();
-  const others = ([...rows.values()] as Quota[]).filter((other) => !other.isParent && other.name !== quota.name);
+function Balance({ quota, quotas }: { quota: QuotaInFull; quotas: Quota[] }) {
+  const others = quotas.filter((other) => !other.isParent && other.name !== quota.name);
   const owed = Object.keys(quota.scaledMin).filter((resource) => findOwed(quota, resource) > 0).sort();
   return (
     <ul class="plain">
@@ -166,6 +165,7 @@ export function QuotaBar(props: { quota: Quota; resource: string; largest: numbe
 function OneQuota({ name }: { name: string }) {
   const path = `quotas/${encodeURIComponent(name)}`;
   const { head, value, missing } = useFollowed<QuotaInFull>({ topic: "quota", path, inPath: { name } });
+  const quotas = [...useAllQuotas().rows.values()] as Quota[];
   if (!value) return <Missing message={missing} />;
   const resources = [...new Set([...Object.keys(value.max), ...Object.keys(value.min)])].sort();
   return (
@@ -191,7 +191,7 @@ function OneQuota({ name }: { name: string }) {
             ))}
           </tbody>
         </table>
-        <Balance quota={value} />
+        <Balance quota={value} quotas={quotas} />
         {value.loans.length > 0 && (
           <ul class="plain">
             {value.loans.map((loan) => (

@@ -5,6 +5,7 @@ import { FORMS, makeBody, MOST_MANIFEST, pack, readEdits, tellEdit, writeEdits, 
 import { asOf, BASE, post, Refusal, useFollowed } from "../live";
 import { ClassBadge, Count, Filter, Gaps, Link, Missing, QuotaName, Same, Things } from "../parts";
 import { place, setParams, to, toUnit } from "../route";
+import { tellOffer } from "./job";
 
 interface Asked<T> {
   answer: Envelope<T> | null;
@@ -72,6 +73,17 @@ function RoomSection() {
               <span key={each.node}>{at > 0 && ", "}<Link href={to("node", each.node)}>{each.node}</Link>{each.pods > 1 && ` (${each.pods} pods)`}</span>
             ))}.</p>
           )}
+          {value.nearest.length > 0 && (
+            <table class="small">
+              <caption>Nodes that come nearest to taking one of the pods</caption>
+              <thead><tr><th scope="col">Node</th><th scope="col">What it lacks</th></tr></thead>
+              <tbody>
+                {value.nearest.map((each) => (
+                  <tr key={each.node}><td><Link href={to("node", each.node)}>{each.node}</Link></td><td>{tellOffer(each) || "–"}</td></tr>
+                ))}
+              </tbody>
+            </table>
+          )}
           {value.domains.length > 0 && (
             <table class="small">
               <caption>Domains into which all of it fits, the narrowest first</caption>
@@ -84,7 +96,7 @@ function RoomSection() {
             </table>
           )}
           <ul class="plain">
-            {value.largestGang.map((each) => <li key={each.layer}>Largest gang in one {each.layer}: <Things of={each.pods} what="pod" /></li>)}
+            {value.largestGang.map((each) => <li key={each.layer}>Largest gang in {each.layer === "cluster" ? "the cluster" : `one ${each.layer}`}: <Things of={each.pods} what="pod" /></li>)}
             {value.afterNodes.map((each) => <li key={each.like}>It would fit with {each.count} more {each.count === 1 ? "node" : "nodes"} like <Link href={to("node", each.like)}>{each.like}</Link></li>)}
           </ul>
         </div>
