@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -170,6 +171,7 @@ FIELDS = st.sampled_from(
         "priority",
         "preemptionPolicy",
         "resourceClaims",
+        "parentCompositePodGroupName",
     )
 )
 
@@ -264,6 +266,35 @@ def test_a_thousand_groups_with_labels_of_their_own_keep_few_trees() -> None:
         assert not len(tree)
     assert len(topologies._label_trees) == MAX_LABEL_TREES
     assert list(topologies) == [], "nobody has to write a status of them"
+
+
+ABSURD: tuple[dict[str, Any], ...] = (
+    {"schedulingPolicy": {"gang": {"minCount": 2**31 - 1}}},
+    {"schedulingPolicy": {"gang": {"minCount": -1}}},
+    {"schedulingPolicy": {"gang": {"minCount": 0}}, "disruptionMode": {"all": {}, "single": {}}},
+    {"schedulingPolicy": {"gang": {"minCount": 1}, "basic": {}}, "priority": -(2**31)},
+    {"schedulingConstraints": {"topology": [{"key": "x" * 300}] * 100}},
+    {"resourceClaims": [{"name": "c" * 253}] * 100, "preemptionPolicy": "Whatever"},
+    {"parentCompositePodGroupName": "p" * 10_000, "disruptionMode": "Neither"},
+)
+
+
+def test_thousands_of_absurd_groups_keep_nobody_from_starting() -> None:
+    """Of a tenant who may create groups and pods; a gang of others starts with the first plans."""
+    cluster = make_racks({"a": 2})
+    for at in range(1500):
+        meta = {"name": f"g{at}", "namespace": "evil", "uid": f"g{at}"}
+        raw = json.dumps({"metadata": meta, "spec": ABSURD[at % len(ABSURD)]}).encode()
+        with suppress(*MALFORMED):
+            wire = msgspec.json.decode(raw, type=WireNativePodGroup)
+            cluster.pod_groups(translate_native(wire, UPSTREAM_DEFAULTS))
+        gang = GangMembership(f"evil/scheduling.k8s.io:g{at}", GangSource.NATIVE)
+        cluster.pods(make_pod(f"evil/p{at}").gpu(3)._set(gang=gang))
+    cluster.pod_groups(make_group(2)).pods(member("g-0"), member("g-1"))
+    placed: list[str] = []
+    for _ in range(16):
+        placed += cluster.step()
+    assert placed == ["g-0", "g-1"]
 
 
 def test_labels_of_nodes_are_followed() -> None:

@@ -24,7 +24,7 @@ from tests.owners.test_worked_examples import (
     sub_groups,
 )
 
-from koord.core.model.gangs import GangMembership, GangSource
+from koord.core.model.gangs import GangMembership, GangSource, GangSpec
 from koord.core.model.pods import PodPhase
 
 
@@ -219,3 +219,48 @@ def test_a_job_whose_members_end_at_different_times_is_replaced_to_its_end():
     jobs.end("fold-1-x", PodPhase.FAILED)
     jobs.pods(indexed(fold, 1, "again"))
     assert jobs.run() == ["fold-1-again"]
+
+
+def test_leaders_do_not_take_the_room_of_workers():
+    """kubernetes-sigs/lws#167: after a scale-out leaders ran everywhere, and workers nowhere."""
+    many = {**LLM, "spec": {**LLM["spec"], "replicas": 4}}
+    jobs = Jobs(nodes=9).own_objects(many)
+    groups = [lws_group(many, group) for group in range(4)]
+    for sets, (leader, *_) in groups:
+        jobs.own_objects(*sets).pods(leader)
+    assert jobs.run() == []
+    for _, (_, *workers) in groups:
+        jobs.pods(*workers)
+    placed = jobs.run()
+    assert len(placed) == 8
+    assert len({"-".join(name.split("-")[:2]) for name in placed}) == 2
+
+
+def test_workflows_whose_steps_need_each_other_start_whole():
+    """argoproj/argo-workflows#734: of each of six workflows some containers ran, and none could go
+    on. Pods of a Workflow go one by one, unless they name a gang."""
+    jobs = Jobs(nodes=14)
+    for at in range(6):
+        flow = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Workflow"}
+        flow["metadata"] = {"name": f"flow-{at}"}
+        key = f"default/flow-{at}"
+        declared = GangSpec(key, 5, 5, source=GangSource.ANNOTATION, group=(key,))
+        gang = GangMembership(key, GangSource.ANNOTATION, declared)
+        jobs.pods(*(owned(f"flow-{at}-{step}", flow, gang=gang) for step in range(5)))
+    placed = jobs.run()
+    assert len(placed) == 10
+    assert len({name.rpartition("-")[0] for name in placed}) == 2
+    assert jobs.pods(owned("other-0", flow)).run() == ["other-0"]
+
+
+def test_surplus_of_a_gang_does_not_take_the_room_of_one_that_starts_with_it():
+    """koordinator-sh/koordinator#872: ten pods of one, of which it needs three, left none."""
+    first, second = make_pod_group("default/a", 3), make_pod_group("default/b", 3)
+    both = ("default/a", "default/b")
+    jobs = Jobs(nodes=8).pod_groups(first.group(*both), second.group(*both))
+    for name, count in (("a", 10), ("b", 3)):
+        gang = GangMembership(f"default/{name}", GangSource.POD_GROUP)
+        jobs.pods(*(owned(f"{name}-{at}", None, gang=gang) for at in range(count)))
+    placed = jobs.run()
+    assert len(placed) == 8
+    assert {"b-0", "b-1", "b-2"} <= set(placed)

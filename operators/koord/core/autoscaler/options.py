@@ -15,8 +15,6 @@ class Signal(StrEnum):
     """Members that lack nodes: their condition ``PodScheduled`` says ``Unschedulable``."""
     PROVISIONING_REQUEST = "provisioningRequest"
     """A ProvisioningRequest for each gang that lacks nodes."""
-    PLACEHOLDER = "placeholder"
-    """Pods of the operators, alike to the members that lack nodes, which nobody ever places."""
 
 
 @dataclass(frozen=True, slots=True)
