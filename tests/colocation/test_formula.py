@@ -24,7 +24,7 @@ from koord.core.colocation.formula import compute_batch, compute_mid, percent_of
 from koord.core.colocation.measured import ColocatedNode, CountedPod, add_up_pods
 from koord.core.colocation.strategy import CalculatePolicy, Strategy
 from koord.core.colocation.terms import AmountTermKind
-from koord.core.load.model import HostApplication, NodeLoad, PodLoad
+from koord.core.load.model import HostApplicationLoad, NodeLoad, PodLoad
 from koord.core.model.units import CPU, MEMORY
 
 MAX, REQUEST = CalculatePolicy.MAX_USAGE_REQUEST, CalculatePolicy.REQUEST
@@ -155,7 +155,7 @@ def test_mid_ends_where_pods_are_evicted() -> None:
 
 def test_host_applications_count_below_their_class() -> None:
     def seen(of: str) -> ColocatedNode:
-        applications = (HostApplication(amounts(5), of),)  # type: ignore[arg-type]
+        applications = (HostApplicationLoad(amounts(5), of),)  # type: ignore[arg-type]
         used = report(system=amounts(7), used=amounts(30), host_applications=applications)
         return node(pod("a/x", 20), report=used)
 

@@ -11,7 +11,7 @@ from koord.core.colocation.formula import BATCH, MID, compute_batch, compute_mid
 from koord.core.colocation.measured import RESOURCES, ColocatedNode, CountedPod, add_up_pods
 from koord.core.colocation.publishing import find_degradation
 from koord.core.colocation.strategy import Strategy
-from koord.core.load.model import HostApplication, NodeLoad, PodLoad
+from koord.core.load.model import HostApplicationLoad, NodeLoad, PodLoad
 from koord.core.model.koordinator_class import KoordinatorClass
 from koord.kube.translate.colocation import read_fields
 
@@ -49,7 +49,7 @@ def read_node(case: Mapping[str, Any]) -> ColocatedNode:
             for pod in metric.get("podsMetric") or ()
         },
         host_applications=tuple(
-            HostApplication(read_amounts(of["usage"]), read_class(of["priorityClass"]))
+            HostApplicationLoad(read_amounts(of["usage"]), read_class(of["priorityClass"]))
             for of in metric["hostApplications"]
         ),
         reclaimable=read_amounts(metric.get("prodReclaimable")),

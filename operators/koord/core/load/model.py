@@ -53,7 +53,7 @@ class PodLoad:
 
 
 @dataclass(frozen=True, slots=True)
-class HostApplication:
+class HostApplicationLoad:
     """What runs on a node beside pods and the system, its class as reported; None: it has none."""
 
     usage: Amounts
@@ -82,7 +82,7 @@ class NodeLoad:
     """What runs there beside pods."""
     aggregates: Mapping[Aggregation, Mapping[float, Amounts]] = field(default_factory=dict)
     pods: Mapping[str, PodLoad] = field(default_factory=dict)
-    host_applications: tuple[HostApplication, ...] = ()
+    host_applications: tuple[HostApplicationLoad, ...] = ()
     reclaimable: Amounts = field(default_factory=dict)
     """What pods of class prod request and are not expected to need."""
 

@@ -14,7 +14,7 @@ from koord.core.load.model import (
     DEFAULT_INTERVAL,
     DEFAULT_WINDOW,
     Aggregation,
-    HostApplication,
+    HostApplicationLoad,
     LoadSource,
     NodeLoad,
     PodLoad,
@@ -56,7 +56,7 @@ def translate_node_metric(wire: WireNodeMetric) -> NodeLoad:
         _read_aggregates(info.aggregated_node_usages or ()),
         dict(_read_pods(status.pods_metric or ())),
         tuple(
-            HostApplication(_read(application.usage), parse_class(application.priority))
+            HostApplicationLoad(_read(application.usage), parse_class(application.priority))
             for application in status.host_application_metric or ()
         ),
         _NOTHING if reclaimable is None else _read(reclaimable.resource),
