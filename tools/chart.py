@@ -64,6 +64,7 @@ PARTS = (
     Part("metrics", "manifests/overlays/metrics", "metrics"),
     Part("autoscaler", "manifests/overlays/autoscaler", "autoscaler"),
     Part("suspend", "manifests/overlays/suspend", "suspend"),
+    Part("node-slo", "manifests/overlays/node-slo", "nodeSlo"),
     Part("amplification", "manifests/overlays/amplification", "amplification"),
     Part("owners", "manifests/overlays/owners", "owners"),
     Part("colocation", "manifests/overlays/colocation", "colocation"),

@@ -106,12 +106,18 @@ def make_metrics() -> Metrics:
         *collectors.rebalancing(lambda: [(("p", "low"), 1)], lambda: [(("p",), 1)]),
         *collectors.defragmentation(lambda: [(("p", "8", "now"), 1)], lambda: [(("p",), 1)]),
     ]
-    metrics.watch(*of_policies, *collectors.over_commit(_make_publisher()))
+    of_nodes = [
+        *collectors.node_slos(lambda: [(("agent",), 1)]),
+        *collectors.node_ratios(lambda: [(("refused",), 1)]),
+    ]
+    metrics.watch(*of_policies, *of_nodes, *collectors.over_commit(_make_publisher()))
     functions = {
         *made,
         collectors.rebalancing,
         collectors.defragmentation,
         collectors.over_commit,
+        collectors.node_slos,
+        collectors.node_ratios,
     }
     assert functions == set(_public_functions())
     for make, measured in made.items():

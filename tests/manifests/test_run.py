@@ -35,8 +35,9 @@ ON_DEMAND = {
     *("koord_audit_records", "koord_audit_dropped"),
     "koord_owners_unknown_pods",
     *("koord_over_commit_nodes", "koord_over_commit_offered", "koord_over_commit_writes"),
+    *("koord_node_slo_nodes", "koord_node_ratio_nodes"),
 }
-"""Series that are served while ``loadAware``, ``audit``, ``owners`` or ``colocation`` are on."""
+"""Series that are served while settings are on, such as ``loadAware`` and ``audit``."""
 
 
 def test_the_series_of_the_alerts_are_served(separate, tmp_path):

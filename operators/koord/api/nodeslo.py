@@ -22,7 +22,14 @@ Percent = Annotated[int, Field(ge=0, le=100), Marker({"format": "int64"})]
 Switch = Annotated[int, Field(ge=0, le=1), Marker({"format": "int64"})]
 Amount = Annotated[int, Field(ge=0, le=_MAX_INT64), Marker({"format": "int64"})]
 Bandwidth = Annotated[
-    int | Annotated[str, Field(max_length=64)], Marker({"x-kubernetes-int-or-string": True})
+    int | Annotated[str, Field(max_length=64)],
+    Marker(
+        {
+            "anyOf": [{"type": "integer"}, {"type": "string"}],
+            "maxLength": 64,
+            "x-kubernetes-int-or-string": True,
+        }
+    ),
 ]
 """Bits per second as a quantity, or a percentage of the node's bandwidth."""
 _Text = Annotated[str, Field(max_length=253)]
@@ -335,7 +342,7 @@ class CgroupPath(Model):
     """The directory itself."""
 
 
-class HostApplication(Model):
+class HostApplicationSpec(Model):
     """An application that is no pod."""
 
     markers = (_OPEN,)
@@ -365,7 +372,9 @@ class NodeSLOSpec(Model):
     """Whether containers may use more CPU than their limit."""
     system_strategy: SystemStrategy | None = None
     """Settings of the kernel."""
-    host_applications: Annotated[list[HostApplication], Field(max_length=MAX_PARTS)] | None = None
+    host_applications: Annotated[list[HostApplicationSpec], Field(max_length=MAX_PARTS)] | None = (
+        None
+    )
     """Applications that are no pods."""
     extensions: Annotated[dict[str, Any], _OPEN] | None = None
     """What is not known here; it is kept as it is."""
@@ -373,8 +382,6 @@ class NodeSLOSpec(Model):
 
 class NodeSLOStatus(Model):
     """Nothing is reported here: koordlet reports in NodeMetrics."""
-
-    markers = (_OPEN,)
 
     observed_generation: Int64 | None = None
     """Not written by the operators."""

@@ -118,7 +118,12 @@ DOMAINS: Final = (
             ),
         ),
     ),
-    Domain("numa", planning="koord.domains.numa:PLANNING"),
+    Domain(
+        "numa",
+        planning="koord.domains.numa:PLANNING",
+        settings={"node_ratios": "koord.domains.nodeslo_settings:NodeRatioSettings"},
+        start="koord.runtime.node_publishing:start_ratios",
+    ),
     Domain(
         "load",
         planning="koord.domains.load:PLANNING",
@@ -204,6 +209,13 @@ DOMAINS: Final = (
         planning="koord.domains.autoscaler:PLANNING",
         settings={"autoscaler": "koord.domains.autoscaler_settings:AutoscalerSettings"},
         start="koord.runtime.autoscaler:start",
+    ),
+    Domain(
+        "nodeslo",
+        resources=("koord.api.nodeslo:NodeSLO",),
+        planning="koord.domains.nodeslo:PLANNING",
+        settings={"node_slo": "koord.domains.nodeslo_settings:NodeSloSettings"},
+        start="koord.runtime.node_publishing:start_node_slos",
     ),
     Domain(
         "defrag",

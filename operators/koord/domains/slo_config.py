@@ -12,10 +12,20 @@ from koord.domains.planning import Planning
 from koord.kube.errors import Forbidden, NotFound
 from koord.kube.kind import Kind, of_plugin
 from koord.kube.translate.colocation import COLOCATION_CONFIG
+from koord.kube.translate.node_strategies import (
+    NODE_SLO_CONFIGS,
+    NORMALIZATION_CONFIG,
+    OFFER_CONFIG,
+)
 from koord.kube.translate.slo_config import AnyKey, SloConfigTranslator
 from koord.kube.wire import WireConfigMap
 
-KEYS: Final[tuple[AnyKey, ...]] = (COLOCATION_CONFIG,)
+KEYS: Final[tuple[AnyKey, ...]] = (
+    COLOCATION_CONFIG,
+    NORMALIZATION_CONFIG,
+    OFFER_CONFIG,
+    *NODE_SLO_CONFIGS,
+)
 """The keys that are read; those of others are left alone."""
 
 SLO_CONFIGS: Final = Kind[WireConfigMap, SloConfig, SloConfigTranslator](

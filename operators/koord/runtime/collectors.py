@@ -104,6 +104,30 @@ def over_commit(publisher: OverCommitPublisher) -> list[Collector]:
     ]
 
 
+def node_slos(count: Callable[[], Samples]) -> list[Collector]:
+    return [
+        SeriesCollector(
+            GaugeMetricFamily,
+            "koord_node_slo_nodes",
+            "Nodes whose NodeSLO koordlet applies, nobody applies, or is still to be written.",
+            ["state"],
+            count,
+        )
+    ]
+
+
+def node_ratios(count: Callable[[], Samples]) -> list[Collector]:
+    return [
+        SeriesCollector(
+            GaugeMetricFamily,
+            "koord_node_ratio_nodes",
+            "Nodes whose ratios cannot be found, or are still to be written.",
+            ["state"],
+            count,
+        )
+    ]
+
+
 def loads(aware: LoadAware) -> list[Collector]:
     return [
         SeriesCollector(

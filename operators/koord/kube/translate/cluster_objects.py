@@ -30,10 +30,12 @@ from koord.kube.translate.amounts import parse_amounts, parse_requests
 from koord.kube.translate.colocation import read_node_facts
 from koord.kube.translate.load_hints import read_own_limits
 from koord.kube.translate.node_affinity import parse_node_selector
+from koord.kube.translate.node_slo import read_bandwidth
 from koord.kube.translate.numa import read_amplification, read_reserved
 from koord.kube.translate.pod_conditions import read_time
 from koord.kube.translate.pod_constraints import WireSelector
 from koord.kube.translate.pod_constraints import parse_selector as parse_label_selector
+from koord.kube.translate.ratios import read_shown_ratios
 from koord.kube.translate.shapes import MAX_REQUIREMENTS
 from koord.kube.translate.statuses import SeenStatuses, read_last_valid
 from koord.kube.wire import (
@@ -99,7 +101,12 @@ def translate_node(wire: WireNode) -> Node:
         published=_split(annotations.get(operators.PUBLISHED, "")),
         reserved=read_reserved(annotations),
         amplification=read_amplification(annotations),
-        extensions=read_own_limits(annotations) + read_node_facts(wire),
+        extensions=(
+            *read_own_limits(annotations),
+            *read_node_facts(wire),
+            *read_shown_ratios(annotations),
+            *read_bandwidth(annotations),
+        ),
         created=meta.creation_timestamp.timestamp() if meta.creation_timestamp else 0.0,
         capacity=parse_amounts(bytes(wire.status.capacity)),
         out_since=_read_out_since(bytes(spec.taints)),

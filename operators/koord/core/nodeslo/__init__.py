@@ -1,0 +1,1 @@
+"""What NodeSLOs say to the agents of nodes."""

@@ -1,0 +1,102 @@
+"""The spec of the NodeSLO of a node: defaults, what the cluster says, what is said for the node.
+
+Works on JSON values: mappings are merged field by field, anything else is replaced, lists as well.
+What fields mean, and which values they may have, is checked where they are read.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from koord.core.model.node_strategies import NodeStrategies
+from koord.core.nodeslo.defaults import BURST, QOS, SYSTEM, THRESHOLDS
+
+Json = Mapping[str, Any]
+BANDWIDTH: Final = "totalNetworkBandwidth"
+SYSTEM_FIELD: Final = "systemStrategy"
+
+
+@dataclass(frozen=True)
+class SloPart(NodeStrategies[Json]):
+    """One part of NodeSLOs: strategies merged with the defaults; each part has its own class."""
+
+
+class ThresholdPart(SloPart):
+    """When best-effort pods are suppressed or evicted."""
+
+
+class QosPart(SloPart):
+    """What each QoS class gets."""
+
+
+class BurstPart(SloPart):
+    """Whether containers may use more CPU than their limit."""
+
+
+class SystemPart(SloPart):
+    """Settings of the kernel."""
+
+
+class HostApplicationPart(SloPart):
+    """Applications that are no pods, in the field ``applications``."""
+
+
+DEFAULTS: Final[Mapping[type[SloPart], Json]] = {
+    ThresholdPart: THRESHOLDS,
+    QosPart: QOS,
+    BurstPart: BURST,
+    SystemPart: SYSTEM,
+    HostApplicationPart: {},
+}
+FIELDS: Final[Mapping[type[SloPart], str]] = {
+    ThresholdPart: "resourceUsedThresholdWithBE",
+    QosPart: "resourceQOSStrategy",
+    BurstPart: "cpuBurstStrategy",
+    SystemPart: SYSTEM_FIELD,
+    HostApplicationPart: "hostApplications",
+}
+"""Part -> its field of the spec."""
+_APPLICATIONS: Final = "applications"
+
+
+@dataclass(frozen=True, slots=True)
+class SloSettings:
+    """The parts that are configured, by their class."""
+
+    parts: Mapping[type[SloPart], SloPart] = field(default_factory=dict)
+
+
+def merge(*layers: Json) -> dict[str, Any]:
+    """Return the fields of all layers, later ones over earlier ones; None says nothing."""
+    merged: dict[str, Any] = {}
+    for layer in layers:
+        for name, value in layer.items():
+            before = merged.get(name)
+            if isinstance(value, Mapping):
+                merged[name] = merge(before if isinstance(before, Mapping) else {}, value)
+            elif value is not None:
+                merged[name] = value
+    return merged
+
+
+def render(settings: SloSettings, labels: Mapping[str, str], bandwidth: str = "") -> dict[str, Any]:
+    """Return the spec of a node with these labels.
+
+    ``bandwidth`` is what the node itself says of its network; empty for nothing.
+    """
+    spec: dict[str, Any] = {}
+    for part, name in FIELDS.items():
+        configured = settings.parts.get(part)
+        strategy = DEFAULTS[part] if configured is None else configured.of(labels)
+        if part is HostApplicationPart:
+            spec[name] = list(strategy.get(_APPLICATIONS, ()))
+        else:
+            spec[name] = merge(strategy)
+    if bandwidth:
+        spec[SYSTEM_FIELD][BANDWIDTH] = bandwidth
+    return {name: value for name, value in spec.items() if value}
+
+
+def is_shown(spec: Json, rendered: Json) -> bool:
+    """Whether a spec says what was rendered, in the fields that are rendered."""
+    return all(spec.get(name) == rendered.get(name) for name in FIELDS.values())
