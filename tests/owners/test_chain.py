@@ -270,3 +270,22 @@ def test_an_index_that_is_no_number_is_none(key):
     jobs.pods(odd)
     assert jobs.pod("fold-odd").index == -1
     assert find_kind("batch/v1", "Job").pods.index == (key,)
+
+
+def test_a_pod_that_comes_back_out_of_a_state_is_in_the_gang_of_its_owners():
+    """As where edits are tried and taken back: the gang is derived again, and follows its owner."""
+    jobs = Jobs().own_objects(GPT).pods(*workers())
+    own = replace(workers()[1], sub_group="mine", index=7)
+    jobs.pods(own)
+    kept = {pod.uid: pod for pod in jobs.state.pods.values()}
+    for pod in list(kept.values()):
+        jobs.pods(pod)
+    assert {pod.uid: pod for pod in jobs.state.pods.values()} == kept
+    assert (jobs.pod(own.name).sub_group, jobs.pod(own.name).index) == ("mine", 7)
+    jobs.remove_owner(GPT)
+    assert {jobs.why(pod.name).code for pod in kept.values()} == {"OwnerNotFound"}
+    jobs.own_objects(GPT)
+    assert {pod.uid: pod for pod in jobs.state.pods.values()} == kept
+    bare = replace(jobs.pod(own.name), owners=())
+    jobs.pods(bare)
+    assert jobs.gang_of(own.name) == ""
