@@ -74,6 +74,7 @@ def test_many_failing_objects_cost_bounded_memory() -> None:
 
 
 SHOWN_ELSEWHERE = {
+    "colocation-profiles": "tests/controllers/test_colocation_profiles.py",
     "quota-audit": "tests/core/test_quotaaudit.py",
     "preemption-search": "tests/controllers/test_preemption.py",
     "owners": "looks for the kinds that are served: nothing of tenants is read there",

@@ -202,7 +202,7 @@ def _find_qos(
     for source in documents:
         _, document = source
         if isinstance(document, dict):
-            for problem in find_qos_findings(document, linted.classes):
+            for problem in find_qos_findings(document, linted):
                 yield _make_note(source, problem)
 
 
@@ -217,7 +217,7 @@ def _find_unpublished(
             (checked,) = lint_documents([document])
             reason = reasons.get(checked.title.partition(" ")[2])
             if reason is not None and not checked.problems:
-                yield LintProblem(source[0], checked.title, f"not published: {reason}")
+                yield LintProblem(source[0], checked.title, reason)
 
 
 def _find_injected(

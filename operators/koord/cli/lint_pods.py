@@ -18,10 +18,11 @@ from koord.api.workloads import Document, list_templates
 from koord.core.model.koordinator_class import BANDS, PRIORITY_CLASS_LABEL, QOS_LABEL
 from koord.core.model.pod_requests import InitContainer, effective_requests
 from koord.core.model.qos_rules import QosProblem, QosRule, describe, find_qos_problems
-from koord.core.profiles.apply import apply_profiles
+from koord.core.profiles.apply import AppliedProfiles, apply_profiles
 from koord.core.profiles.generate import PublishOutcome, generate, write_verdict
 from koord.core.profiles.model import ClassValue, ColocationProfile
 from koord.core.profiles.policy import NAMESPACE_NAME
+from koord.core.profiles.translation import CONTAINERS, KINDS
 from koord.kube.decode import MALFORMED
 from koord.kube.translate.amounts import parse_amount
 from koord.kube.translate.profiles import ColocationProfileTranslator
@@ -74,12 +75,15 @@ class LintedProfiles:
     namespaces: dict[str, Mapping[str, str]] = field(default_factory=dict)
 
     def find_unpublished(self) -> Iterator[tuple[str, str]]:
-        """Yield the names of profiles that are in no policy, and why."""
+        """Yield the names of profiles that are not published as a whole, and why."""
         verdicts = generate(self.profiles, self.classes, ()).verdicts
         for profile in self.profiles:
             verdict = verdicts[profile.name]
             if verdict.outcome not in {PublishOutcome.PUBLISHED, PublishOutcome.INVALID}:
-                yield profile.name, write_verdict(profile, verdict)
+                yield profile.name, f"not published: {write_verdict(profile, verdict)}"
+            elif profile.left_out:
+                left_out = ", ".join(f"spec.patch.{path}" for path in profile.left_out)
+                yield profile.name, f"not written into pods: {left_out}"
 
 
 def read_profiles(documents: Iterable[object]) -> LintedProfiles:
@@ -109,13 +113,19 @@ def read_profiles(documents: Iterable[object]) -> LintedProfiles:
     return linted
 
 
-def find_qos_findings(document: Document, classes: Mapping[str, ClassValue]) -> Iterator[Problem]:
-    """Yield what is wrong with QoS, class and resources of the templates of a document."""
+def find_qos_findings(document: Document, linted: LintedProfiles) -> Iterator[Problem]:
+    """Yield what is wrong with QoS, class and resources of the templates of a document.
+
+    Judged is the pod as the profiles of the files leave it.
+    """
     for path, template in list_templates(document):
-        for problem in _judge(template, classes):
+        pod = template
+        if _is_pod(template):
+            pod = _apply(template, _namespace_of(document), linted)[0].pod
+        for problem in _judge(pod, linted.classes):
             names = (*path.split("."),) if path else ()
             place = format_field((*names, *_FIELDS[problem.rule]))
-            labels = to_map(to_map(template.get("metadata")).get("labels"))
+            labels = to_map(to_map(pod.get("metadata")).get("labels"))
             yield Problem(place, str(labels.get(QOS_LABEL, "")), describe(problem))
 
 
@@ -155,33 +165,43 @@ def find_injected(
 ) -> Iterator[InjectedTemplate]:
     """Yield what the profiles write into the templates of documents."""
     for at, document in enumerate(documents):
-        if not isinstance(document, dict):
-            continue
-        namespace = str(to_map(document.get("metadata")).get("namespace") or "")
-        if namespace == _SYSTEM:
+        if not isinstance(document, dict) or _namespace_of(document) == _SYSTEM:
             continue
         for path, template in list_templates(document):
-            if isinstance(template.get("spec"), dict):
-                yield _inject(at, path, template, namespace, linted)
+            if _is_pod(template):
+                yield _inject(at, path, template, _namespace_of(document), linted)
+
+
+def _is_pod(template: Document) -> bool:
+    """Whether all that profiles look at has the form that it has in pods."""
+    meta, spec = template.get("metadata"), template.get("spec")
+    if not isinstance(spec, dict) or not isinstance(meta, dict | None):
+        return False
+    maps = [spec.get("nodeSelector"), spec.get("affinity")]
+    maps += [(meta or {}).get(name) for name in ("labels", "annotations")]
+    affinity = to_map(spec.get("affinity"))
+    lists = [(meta or {}).get("ownerReferences"), *(spec.get(name) for name in CONTAINERS)]
+    containers = [container for name in CONTAINERS for container in to_list(spec.get(name))]
+    for container in containers:
+        resources = to_map(container).get("resources")
+        maps += [resources, *(to_map(resources).get(kind) for kind in KINDS)]
+    maps += [*affinity.values(), *to_list((meta or {}).get("ownerReferences"))]
+    return (
+        all(isinstance(container, dict) for container in containers)
+        and all(value is None or isinstance(value, dict) for value in maps)
+        and all(value is None or isinstance(value, list) for value in lists)
+        and isinstance(spec.get("priority"), int | None)
+    )
+
+
+def _namespace_of(document: Document) -> str:
+    return str(to_map(document.get("metadata")).get("namespace") or "")
 
 
 def _inject(
     at: int, path: str, template: Document, namespace: str, linted: LintedProfiles
 ) -> InjectedTemplate:
-    namespace_labels = linted.namespaces.get(namespace)
-    labels = namespace_labels or ({NAMESPACE_NAME: namespace} if namespace else {})
-    profiles = [
-        profile if namespace_labels is not None else _assume(profile, labels)
-        for profile in linted.profiles
-    ]
-    applied = apply_profiles(template, labels, profiles, linted.classes)
-    assumed = {
-        requirement.key
-        for profile in linted.profiles
-        if profile.name in applied.names and namespace_labels is None
-        for requirement in profile.namespace_selector
-        if requirement.key not in labels
-    }
+    applied, assumed = _apply(template, namespace, linted)
     prefix = tuple(path.split(".")) if path else ()
     before, after = dict(_flatten(template, prefix)), dict(_flatten(applied.pod, prefix))
     names = [name for name in after if before.get(name) != after[name]]
@@ -189,7 +209,27 @@ def _inject(
     fields = tuple(
         InjectedField(name, before.get(name, ""), after.get(name, "")) for name in sorted(names)
     )
-    return InjectedTemplate(at, applied.names, fields, tuple(sorted(assumed)))
+    return InjectedTemplate(at, applied.names, fields, assumed)
+
+
+def _apply(
+    template: Document, namespace: str, linted: LintedProfiles
+) -> tuple[AppliedProfiles, tuple[str, ...]]:
+    """Return a pod as profiles leave it, and the labels of its namespace that are assumed."""
+    given = linted.namespaces.get(namespace)
+    labels = given or ({NAMESPACE_NAME: namespace} if namespace else {})
+    profiles = [
+        profile if given is not None else _assume(profile, labels) for profile in linted.profiles
+    ]
+    applied = apply_profiles(template, labels, profiles, linted.classes)
+    assumed = {
+        requirement.key
+        for profile in linted.profiles
+        if profile.name in applied.names and given is None
+        for requirement in profile.namespace_selector
+        if requirement.key not in labels
+    }
+    return applied, tuple(sorted(assumed))
 
 
 def _assume(profile: ColocationProfile, labels: Mapping[str, str]) -> ColocationProfile:

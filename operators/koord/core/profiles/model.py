@@ -169,13 +169,27 @@ class ColocationProfile:
         return value
 
     @property
+    def written_texts(self) -> frozenset[tuple[TextMap, str]]:
+        """Keys of texts that it may write."""
+        return frozenset(
+            (step.where, step.key)
+            for step in self._list_steps(_AnyClass())
+            if not isinstance(step, PutField)
+        )
+
+    @property
+    def copied_texts(self) -> frozenset[tuple[TextMap, str]]:
+        """Keys of texts that it may copy."""
+        return frozenset(
+            (step.where, step.source)
+            for step in self._list_steps(_AnyClass())
+            if isinstance(step, CopyText)
+        )
+
+    @property
     def written_labels(self) -> frozenset[str]:
         """Keys of labels that it may write."""
-        return frozenset(
-            step.key
-            for step in self._list_steps(_AnyClass())
-            if not isinstance(step, PutField) and step.where is TextMap.LABELS
-        )
+        return frozenset(key for where, key in self.written_texts if where is TextMap.LABELS)
 
     @property
     def writes_fields(self) -> bool:

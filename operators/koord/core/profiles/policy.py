@@ -111,7 +111,9 @@ def find_parameter(group: Sequence[ColocationProfile]) -> str:
 
 def _is_repeatable(group: Sequence[ColocationProfile]) -> bool:
     """Whether it is the same to be called again for a pod that others have changed meanwhile."""
-    if any(profile.label_suffixes for profile in group):
+    texts = {text for profile in group for text in profile.written_texts}
+    copied = {text for profile in group for text in profile.copied_texts}
+    if any(profile.label_suffixes for profile in group) or not texts.isdisjoint(copied):
         return False
     return not any(feeds(writer, reader) for writer in group for reader in group)
 
