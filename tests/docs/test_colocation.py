@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.docs.conftest import ROOT, copy_checkout
 from tests.docs.markdown import parse_page
+from tests.operators.conftest import kubernetes_version
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,6 +59,8 @@ def operators_of(
 @pytest.mark.sandbox
 @pytest.mark.timeout(400)
 def test_quick_start(tmp_path: Path) -> None:
+    if kubernetes_version() < (1, 36):
+        pytest.skip("profiles need Kubernetes 1.36")
     folder = tmp_path / "checkout"
     copy_checkout(folder)
     lines = (ROOT / PAGE).read_text(encoding="utf-8").splitlines()
@@ -83,6 +86,7 @@ def test_quick_start(tmp_path: Path) -> None:
     finally:
         run(["koord sandbox down --all"], folder, environment)
     text = "".join(shown)
+    assert 'kubernetes.io/batch-cpu: "3k"' in text or "kubernetes.io/batch-cpu: 3k" in text
     assert "Waiting" in text
 
 
