@@ -93,8 +93,9 @@ class ColocationPolicyStatuses:
         return ColocationPolicyStatus(
             nodes=len(offered),
             degraded=sum(of.state is OfferState.DEGRADED for of in offered.values()),
-            offered=write_quantities(totals),
-            examples=list(self._show([*offered][:MOST_SHOWN])),
+            # The API server makes null of a map that is emptied, and refuses that.
+            offered=write_quantities(totals) or None,
+            examples=list(self._show([*offered][:MOST_SHOWN])) or None,
             last_update_time=to_time(self.clock()),
         )
 

@@ -8,6 +8,7 @@ returned as they are. Nothing is written here.
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import lru_cache
 
 from koord.core.colocation.formula import (
     BATCH,
@@ -41,7 +42,7 @@ from koord.core.model.koordinator_class import (
     is_best_effort,
 )
 from koord.core.model.nodes import Node
-from koord.core.model.pods import Handling, Pod
+from koord.core.model.pods import Handling, Pod, PodShape
 from koord.core.model.units import CPU, MEMORY, Amounts
 from koord.core.slo_config.plugin import SloConfigs
 
@@ -201,22 +202,25 @@ def count_pods(pods: Iterable[Pod], *, compat: bool) -> Iterator[CountedPod]:
     for pod in pods:
         if pod.handling in _NO_PODS or pod.phase.is_terminal or not pod.node:
             continue
-        requests = dict(pod.shape.requests)
+        requests, best_effort = _read_shape(pod.shape, not compat)
         labels = pod.profile.labels
-        of_class = find_class(labels, pod.priority, is_best_effort=is_best_effort(pod.shape, {}))
         yield CountedPod(
             pod.key,
-            of_class,
-            _count_requests(requests, with_mid=not compat),
+            find_class(labels, pod.priority, is_best_effort=best_effort),
+            requests,
             labels.get(QOS_LABEL) == _EXCLUSIVE_QOS,
         )
 
 
-def _count_requests(requests: Amounts, *, with_mid: bool) -> Amounts:
-    return {
+@lru_cache(maxsize=4096)
+def _read_shape(shape: PodShape, with_mid: bool) -> tuple[Amounts, bool]:  # noqa: FBT001 - of a cache
+    """Return what pods of a shape request, and whether they are BestEffort; nobody changes it."""
+    requests = dict(shape.requests)
+    counted = {
         resource: requests.get(resource, 0) + (requests.get(MID[resource], 0) if with_mid else 0)
         for resource in RESOURCES
     }
+    return counted, is_best_effort(shape, {})
 
 
 def published_on(node: Node) -> Offer:

@@ -5,11 +5,11 @@ A pod counts while it is on the node and has not ended, also while it is being d
 Amounts are milli-CPU and bytes.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from koord.core.load.model import NodeLoad
+from koord.core.load.model import NodeLoad, PodLoad
 from koord.core.model.koordinator_class import KoordinatorClass
 from koord.core.model.units import CPU, MEMORY, Amounts
 
@@ -80,49 +80,43 @@ class SystemUse:
 
 def add_up_pods(node: ColocatedNode) -> Mapping[str, HighPriorityUse]:
     """Return what counts by resource."""
-    report = node.report
-    metrics = {} if report is None else report.pods
-    cpu, memory = HighPriorityUse(), HighPriorityUse()
-    dangling = set(metrics)
+    metrics: Mapping[str, PodLoad] = {} if node.report is None else node.report.pods
+    counted: list[tuple[CountedPod, Amounts | None]] = []
+    listed = set()
     for pod in node.pods:
-        dangling.discard(pod.key)
-        if pod.koordinator_class in LOW:
-            continue
-        metric = metrics.get(pod.key)
-        usage = None if metric is None else metric.usage
-        is_prod = pod.koordinator_class is KoordinatorClass.PROD
-        _count(cpu, CPU, pod, usage, is_prod=is_prod, is_exclusive=pod.is_exclusive)
-        _count(memory, MEMORY, pod, usage, is_prod=is_prod, is_exclusive=False)
-    for key in dangling:
-        metric = metrics[key]
-        if metric.koordinator_class not in LOW:
-            cpu.dangling += metric.usage.get(CPU, 0)
-            memory.dangling += metric.usage.get(MEMORY, 0)
-    return {CPU: cpu, MEMORY: memory}
+        listed.add(pod.key)
+        if pod.koordinator_class not in LOW:
+            metric = metrics.get(pod.key)
+            counted.append((pod, None if metric is None else metric.usage))
+    dangling = [
+        metric.usage
+        for key, metric in metrics.items()
+        if key not in listed and metric.koordinator_class not in LOW
+    ]
+    return {resource: _add_up(resource, counted, dangling) for resource in RESOURCES}
 
 
-def _count(  # noqa: PLR0913 - of one pod
-    total: HighPriorityUse,
+def _add_up(
     resource: str,
-    pod: CountedPod,
-    usage: Amounts | None,
-    *,
-    is_prod: bool,
-    is_exclusive: bool,
-) -> None:
-    request = pod.requests.get(resource, 0)
-    total.requested += request
-    if is_prod:
-        total.prod_requested += request
-    if usage is None:
-        total.unmeasured += request
-        return
-    used = usage.get(resource, 0)
-    total.peak += max(request, used)
-    if is_exclusive:
-        total.exclusive += request
-    else:
-        total.used += used
+    counted: Iterable[tuple[CountedPod, Amounts | None]],
+    dangling: Iterable[Amounts],
+) -> HighPriorityUse:
+    total = HighPriorityUse(dangling=sum(usage.get(resource, 0) for usage in dangling))
+    for pod, usage in counted:
+        request = pod.requests.get(resource, 0)
+        total.requested += request
+        if pod.koordinator_class is KoordinatorClass.PROD:
+            total.prod_requested += request
+        if usage is None:
+            total.unmeasured += request
+            continue
+        used = usage.get(resource, 0)
+        total.peak += max(request, used)
+        if pod.is_exclusive and resource == CPU:
+            total.exclusive += request
+        else:
+            total.used += used
+    return total
 
 
 def find_reserved(node: ColocatedNode, resource: str) -> int:

@@ -4,7 +4,7 @@ A usage of which an amount cannot be read is left out as a whole, the others cou
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -77,6 +77,9 @@ class LazyAmounts(Mapping[str, int]):
 
     def __getitem__(self, name: str) -> int:
         return self._parse()[name]
+
+    def get(self, name: str, default: Any = None) -> Any:  # type: ignore[override] - quick
+        return self._parse().get(name, default)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._parse())
