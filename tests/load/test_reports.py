@@ -4,10 +4,19 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from koord.core.load.model import Aggregation, LoadSource, NodeLoad, PodLoad
+from koord.core.load.model import (
+    Aggregation,
+    HostApplicationLoad,
+    LoadSource,
+    NodeLoad,
+    PodLoad,
+)
 from koord.core.load.plugin import Loads
 from koord.core.model.koordinator_class import KoordinatorClass
+from koord.kube.translate.amounts import parse_amount
 from koord.kube.translate.load import translate_node_metric
 from koord.kube.wire import WireNodeMetric
 
@@ -36,6 +45,11 @@ METRIC: dict[str, Any] = {
             },
             {"namespace": "a", "name": "q", "podUsage": {"resources": {"cpu": "x"}}},
         ],
+        "hostApplicationMetric": [
+            {"name": "nginx", "priority": "koord-prod", "usage": {"resources": {"cpu": "3"}}},
+            {"name": "other", "usage": {"resources": {}}},
+        ],
+        "prodReclaimableMetric": {"resource": {"resources": {"memory": "1Gi"}}},
     },
 }
 
@@ -57,6 +71,11 @@ def test_everything_that_counts_is_read() -> None:
             "a/p": PodLoad({"cpu": 1000, "memory": 5}, KoordinatorClass.BATCH),
             "a/q": PodLoad({}),
         },
+        host_applications=(
+            HostApplicationLoad({"cpu": 3000}, KoordinatorClass.PROD),
+            HostApplicationLoad({}),
+        ),
+        reclaimable={"memory": 1 << 30},
     )
 
 
@@ -89,3 +108,22 @@ def test_best_source_with_a_report_counts() -> None:
     loads.remove(polled)
     assert loads.of("n0") is None
     assert list(loads.nodes()) == []
+
+
+@given(
+    st.sampled_from(["cpu", "memory", "nvidia.com/gpu"]),
+    st.one_of(
+        st.integers(-5, 10**6),
+        st.from_regex(r"[0-9]{0,17}(m|k|Ki|Mi|Gi|n|u|)", fullmatch=True),
+        st.sampled_from(["1.5", "٣m", "1e3", "m", "Ki", "-1m", "+1Ki"]),
+    ),
+)
+def test_amounts_of_reports_are_read_as_all_others(name: str, text: str | int) -> None:
+    usage = {"resources": {name: text}}
+    metric = {"metadata": {"name": "n"}, "status": {"nodeMetric": {"nodeUsage": usage}}}
+    report = translate_node_metric(metric_of(metric))
+    try:
+        expected = {name: parse_amount(name, text)}
+    except ValueError:
+        expected = {}
+    assert dict(report.usage) == expected

@@ -20,7 +20,7 @@ from koord.core.load.model import (
     PodLoad,
 )
 from koord.core.model.koordinator_class import parse_class
-from koord.core.model.units import Amounts
+from koord.core.model.units import AMOUNT_LIMIT, CPU, Amounts
 from koord.kube.decode import MALFORMED
 from koord.kube.translate.amounts import parse_amount
 from koord.kube.wire import (
@@ -35,6 +35,9 @@ from koord.kube.wire import (
 _NOTHING: Final[Amounts] = {}
 _EMPTY: Final = frozenset({b"", b"{}", b"null"})
 _decoder: Final = msgspec.json.Decoder(dict[str, str | int] | None)
+_LONGEST: Final = 15
+_SIZES: Final = {1: {"m": 1}, 2: {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}}
+"""Length of a suffix -> what it stands for: thousandths of CPUs, and bytes."""
 _AGGREGATIONS: Final = {str(kind): kind for kind in Aggregation}
 
 
@@ -78,7 +81,7 @@ class LazyAmounts(Mapping[str, int]):
     def __getitem__(self, name: str) -> int:
         return self._parse()[name]
 
-    def get(self, name: str, default: Any = None) -> Any:  # type: ignore[override] - quick
+    def get(self, name: str, default: Any = None) -> Any:
         return self._parse().get(name, default)
 
     def __iter__(self) -> Iterator[str]:
@@ -97,9 +100,19 @@ def _parse(raw: bytes) -> Amounts:
     try:
         # Not cached: no two reports are equal.
         quantities = _decoder.decode(raw)
-        return {name: parse_amount(name, text) for name, text in (quantities or {}).items()}
+        return {name: _parse_usage(name, text) for name, text in (quantities or {}).items()}
     except MALFORMED:
         return _NOTHING
+
+
+def _parse_usage(name: str, text: str | int) -> int:
+    """Parse an amount; what agents write of CPUs and bytes, without a quantity in between."""
+    if type(text) is str and text.isascii() and len(text) <= _LONGEST:
+        end = 1 if name == CPU else 2
+        digits, size = text[:-end], _SIZES[end].get(text[-end:])
+        if size is not None and digits.isdecimal():
+            return min(int(digits) * size, AMOUNT_LIMIT)
+    return parse_amount(name, text)
 
 
 def _read(usage: NamedResources) -> Amounts:
