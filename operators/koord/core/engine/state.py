@@ -61,6 +61,7 @@ class ClusterState:
         self.table = NodeTable()
         self.gangs = GangCache(compat=compat)
         self.plugins = in_order(tuple(plugins))
+        self._plugin_of: dict[type, Plugin] = {}
         for plugin in self.plugins:
             plugin.attach(self)
         self.hinting = overriding(self.plugins, "queueing_hint")
@@ -91,7 +92,11 @@ class ClusterState:
         """What follows the changes of this state and is made once for all who ask, by its class."""
 
     def plugin(self, kind: type[P]) -> P:
-        return next(plugin for plugin in self.plugins if isinstance(plugin, kind))
+        plugin = self._plugin_of.get(kind)
+        if not isinstance(plugin, kind):  # not asked for before
+            plugin = next(plugin for plugin in self.plugins if isinstance(plugin, kind))
+            self._plugin_of[kind] = plugin
+        return plugin
 
     @property
     def quotas(self) -> QuotaCache:
