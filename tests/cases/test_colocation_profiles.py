@@ -296,7 +296,7 @@ def test_class_that_is_deleted_takes_its_policy_along(profiles: Profiles) -> Non
     profiles.create_class("batch", 5001, "Never")
     pod = profiles.wait_for_pods(lambda pod: pod["spec"]["priority"] == 5001, "the new value")
     assert pod["spec"]["preemptionPolicy"] == "Never"
-    assert profiles.published("a")[1] == "Published"
+    profiles.wait("a", "Published")
 
 
 def test_profiles_for_the_same_pods_are_one_policy_in_the_order_of_names(

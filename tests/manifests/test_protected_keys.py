@@ -7,6 +7,7 @@ import yaml
 from tests.manifests.scene import quoted, read_policy
 from tools.policies import Result, fill_in, list_results, make_lists, make_policies
 
+from koord.api.result_keys import BEGINNINGS, RESULTS
 from koord.core.device.allocation import ALLOCATED, GPU_MINORS, GPU_UUIDS
 from koord.core.device.vendors import (
     ASCEND_DUO,
@@ -30,6 +31,12 @@ OF_PODS = "all result annotations of pods"
 def test_policies_are_current() -> None:
     stale = [path.name for path, text in make_policies() if path.read_text("utf-8") != text]
     assert stale == [], "run make policies, then make chart"
+
+
+def test_profiles_may_not_write_what_the_policies_refuse() -> None:
+    lists = make_lists()
+    assert {*lists[OF_PODS], *lists["result labels of pods"]} == RESULTS
+    assert tuple(lists["beginnings of result annotations of pods"]) == BEGINNINGS
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import random
 import uuid
 
+import pytest
 from hypothesis import given
 from tests.profiles.make import CLASSES, EXCLUDED, PODS, PROFILES, make_pod, make_profile
 
@@ -113,6 +114,41 @@ def test_patch_merges_maps_and_replaces_lists():
     spec = apply(pod, profile).pod["spec"]
     assert spec["nodeSelector"] == {"zone": "1", "pool": "batch"}
     assert spec["tolerations"] == [{"key": "batch", "operator": "Exists"}]
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"labels": {"not a key": "x"}},
+        {"labels": {"a": "not a value!"}},
+        {"labels": {"hami.io/vgpu-node": "n"}},
+        {"annotations": {"operators.koordinator.sh/plan": "{}"}},
+        {"annotations": {"scheduling.koordinator.sh/gpu-core-limit-0": "1"}},
+        {"annotationKeysMapping": {"a": "scheduling.koordinator.sh/device-allocated"}},
+        {"labelSuffixes": {"a": "-"}},
+        {"selector": {"matchLabels": {"a": "x" * 64}}},
+        {"selector": {"matchExpressions": [{"key": "a", "operator": "In"}]}},
+        {"probability": 101},
+        {"probability": "030%"},
+        {"koordinatorPriority": -1},
+        {"patch": {"metadata": {"labels": {"a": None}}}},
+        {"patch": {"spec": {"tolerations": [{"operator": "Exists", "value": "x"}]}}},
+        {"patch": {"spec": {"tolerations": [{"key": "a", "tolerationSeconds": 5}]}}},
+        {
+            "patch": {
+                "spec": {
+                    "affinity": {
+                        "podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{}]}
+                    }
+                }
+            }
+        },
+        {"patch": {"spec": {"nodeSelector": {"a b": "c"}}}},
+    ],
+    ids=str,
+)
+def test_what_would_have_pods_refused_is_invalid(spec):
+    assert make_profile("a", **spec).is_invalid
 
 
 def test_profile_with_a_missing_class_writes_nothing():

@@ -35,6 +35,7 @@ from koord.api.resource import (
     Resource,
     reason_column,
 )
+from koord.api.result_keys import is_result
 
 _ATOMIC_LIST: Final = Marker({"x-kubernetes-list-type": "atomic"})
 _PERCENT: Final = re.compile(r"(100|[1-9]?[0-9])%")
@@ -89,10 +90,16 @@ def _check_values(values: list[str]) -> list[str]:
     return values
 
 
+def _refuse_result(old: str, new: str) -> None:
+    if is_result(new):
+        raise refuse("maps to a key that operators write alone", old)
+
+
 def _check_label_keys(keys: dict[str, str]) -> dict[str, str]:
     for old, new in keys.items():
         if not is_key(old) or not is_key(new):
             raise refuse("is no key of a label, or maps to none", old)
+        _refuse_result(old, new)
     return keys
 
 
@@ -100,6 +107,7 @@ def _check_annotation_keys(keys: dict[str, str]) -> dict[str, str]:
     for old, new in keys.items():
         if not is_key(old.lower()) or not is_key(new.lower()):
             raise refuse("is no key of an annotation, or maps to none", old)
+        _refuse_result(old, new)
     return keys
 
 

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import AfterValidator, Field
 
 from koord.api.model import Model, refuse
+from koord.api.result_keys import is_result
 
 _NAME: Final = r"([A-Za-z0-9][-A-Za-z0-9_.]{0,61})?[A-Za-z0-9]"
 _SUBDOMAIN: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
@@ -38,6 +39,7 @@ def check_labels(labels: dict[str, str]) -> dict[str, str]:
     for key, value in labels.items():
         if not is_key(key):
             raise refuse("is no key of a label", key)
+        _refuse_result(key)
         if not is_label_value(value):
             raise refuse(
                 "is no value of a label: at most 63 letters, digits, '-', '_' and '.'", key
@@ -50,7 +52,13 @@ def check_annotations(annotations: dict[str, str]) -> dict[str, str]:
     for key in annotations:
         if not is_key(key.lower()):
             raise refuse("is no key of an annotation", key)
+        _refuse_result(key)
     return annotations
+
+
+def _refuse_result(key: str) -> None:
+    if is_result(key):
+        raise refuse("is written by operators alone: koord-protect would refuse the pods", key)
 
 
 def _check_key(key: str) -> str:
