@@ -134,6 +134,7 @@ def test_last_valid_spec_and_template_keep_every_field(server: Sandbox, kind: st
 
     keeps = kind in {
         "ClusterNetworkTopology",
+        "ColocationPolicy",
         "DefragmentationPolicy",
         "ElasticQuota",
         "ElasticQuotaProfile",

@@ -16,11 +16,12 @@ SLO_GROUP: Final = "slo.koordinator.sh"
 MAX_PARTS: Final = 128
 """Of lists: block devices, applications."""
 _OPEN: Final = Marker({"x-kubernetes-preserve-unknown-fields": True})
-_MAX_INT64: Final = 2**63 - 1
+_LARGEST: Final = 2**53 - 1
+"""Bounds are floating-point numbers in the schema of a CRD."""
 
 Percent = Annotated[int, Field(ge=0, le=100), Marker({"format": "int64"})]
 Switch = Annotated[int, Field(ge=0, le=1), Marker({"format": "int64"})]
-Amount = Annotated[int, Field(ge=0, le=_MAX_INT64), Marker({"format": "int64"})]
+Amount = Annotated[int, Field(ge=0, le=_LARGEST), Marker({"format": "int64"})]
 Bandwidth = Annotated[
     int | Annotated[str, Field(max_length=64)],
     Marker(
@@ -301,11 +302,11 @@ class CpuBurstStrategy(Model):
     cpu_burst_percent: Annotated[int, Field(ge=1, le=10_000)] | None = None
     """Of the limit, saved up for later."""
     cfs_quota_burst_percent: (
-        Annotated[int, Field(ge=100, le=_MAX_INT64), Marker({"format": "int64"})] | None
+        Annotated[int, Field(ge=100, le=_LARGEST), Marker({"format": "int64"})] | None
     ) = None
     """Of the limit, lent when the node is idle."""
     cfs_quota_burst_period_seconds: (
-        Annotated[int, Field(ge=-1, le=_MAX_INT64), Marker({"format": "int64"})] | None
+        Annotated[int, Field(ge=-1, le=_LARGEST), Marker({"format": "int64"})] | None
     ) = None
     """For how long; -1 is without end."""
     share_pool_threshold_percent: Percent | None = None
