@@ -148,7 +148,7 @@ def test_objects_are_read_and_invalid_ones_keep_nobody_off() -> None:
 
 
 def test_room_is_reserved_where_no_window_comes_between() -> None:
-    """Also a start in the future ends before the window, or is on another node (rule Q37)."""
+    """Also a start in the future ends before the window, or is on another node."""
     play = play_on("ab").running("R1", "1x8", "a", 10).running("R2", "1x8", "b", 30)
     start, end = float(PLAY_NOW + 15 * MINUTE), float(PLAY_NOW + 500 * MINUTE)
     window = MaintenanceWindow("w", start, end, frozenset({"a"}), None, 1.0)

@@ -1,4 +1,4 @@
-"""Units whose pods fail at once wait longer each time, and nobody waits for them (rule Q38)."""
+"""Units whose pods fail at once wait longer each time, and nobody waits for them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What earlier runs tell of the next one (rules Q19 and Q21)."""
+"""What earlier runs tell of the next one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What users have used lately: laws of the ledgers, example 10, restarts (rules Q14 to Q17)."""
+"""What users have used lately: laws of the ledgers, example 10, restarts."""
 
 from __future__ import annotations
 

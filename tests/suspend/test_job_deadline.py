@@ -1,4 +1,4 @@
-"""The `activeDeadlineSeconds` of a Job itself: Kubernetes ends all of its pods then (rule Q18)."""
+"""The `activeDeadlineSeconds` of a Job itself: Kubernetes ends all of its pods then."""
 
 from __future__ import annotations
 

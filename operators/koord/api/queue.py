@@ -1,4 +1,4 @@
-"""The settings of a queue, as people write them: an annotation of an ElasticQuota (rule Q2).
+"""The settings of a queue, as people write them: an annotation of an ElasticQuota.
 
 Knows neither the order of units nor whose quota it is.
 """

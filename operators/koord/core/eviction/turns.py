@@ -1,4 +1,4 @@
-"""What queues say to evictions: who waits instead, and whose plan goes first (rules Q33, Q34).
+"""What queues say to evictions: who waits instead, and whose plan goes first.
 
 Storms come from evicting for room that becomes free anyway, or that another takes. With no setting
 of queues nothing here keeps anybody from anything. Nothing here plans or evicts.

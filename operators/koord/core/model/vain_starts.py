@@ -1,4 +1,4 @@
-"""Pauses after starts in vain: each failure in a row doubles what its unit waits (rule Q38)."""
+"""Pauses after starts in vain: each failure in a row doubles what its unit waits."""
 
 from dataclasses import dataclass
 from hashlib import blake2s

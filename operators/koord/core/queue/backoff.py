@@ -1,4 +1,4 @@
-"""Keeps units waiting whose pods fail soon after each start: longer each time (rule Q38).
+"""Keeps units waiting whose pods fail soon after each start: longer each time.
 
 Whoever always fails would have the first turn again and again. Of capacity it knows nothing: who
 waits for room is woken by what gives it. What is counted are pods that exist, or that this process

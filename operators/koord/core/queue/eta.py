@@ -1,4 +1,4 @@
-"""When waiting units are expected to start: the planner run forward in virtual time (rule Q42).
+"""When waiting units are expected to start: the planner run forward in virtual time.
 
 At each expected end the room of what ends is free, and the planner decides the units that wait, in
 the order that they have now: with its own placement, quotas, devices and reserved room. What is

@@ -1,7 +1,7 @@
 """How long units of a queue ran, by kind: what the next one of the kind is expected to take.
 
-Bounded, and each user has his part: whoever has most kinds loses his oldest one. Rules Q19 and
-Q21. Nothing here knows pods, or where it is kept.
+Bounded, and each user has his part: whoever has most kinds loses his oldest one.
+Nothing here knows pods, or where it is kept.
 """
 
 from collections import Counter, deque

@@ -2,7 +2,7 @@
 
 Everywhere the best offer wins, one unit at a time, and only the winner's path changes, so that
 each turn costs a few comparisons. There is no comparison of any two units: what users share means
-nothing across quotas, and mixed into one it is not transitive (rules Q7 to Q12).
+nothing across quotas, and mixed into one it is not transitive.
 
 Nothing here knows pods, nodes or a clock: amounts and times are integers.
 """
@@ -178,7 +178,7 @@ class OrderTerms:
     """Whether a unit does not even fit when nothing else runs."""
 
     def rank(self, unit: Waiting) -> Rank:
-        """Return where a unit stands in its queue (Q7)."""
+        """Return where a unit stands in its queue."""
         return rank_in_queue(
             self.standing(unit),
             self.shares.of(unit.queue, unit.user),
@@ -253,7 +253,7 @@ class Tournament:
             queue = self._quotas[queue].parent
 
     def _rank_of_child(self, across: Across, name: str, unit: Waiting) -> Rank:
-        """Where a quota stands among its siblings by the unit that it offers (Q8).
+        """Where a quota stands among its siblings by the unit that it offers.
 
         Who never fits has its turn at once: that delays nobody, and hides nobody behind it.
         """

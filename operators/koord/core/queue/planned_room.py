@@ -1,4 +1,4 @@
-"""Room in time as the planner sees it: what would fit when is found by planning it (rule Q24).
+"""Room in time as the planner sees it: what would fit when is found by planning it.
 
 A later time is the cycle without the pods that have ended by then; the unit is planned on it as
 any unit is, so topology, devices, volumes and quotas count, and all is rolled back.

@@ -1,4 +1,4 @@
-"""What may be promised about a start: how certain it is, how exact, and why it moved (Q43, Q44).
+"""What may be promised about a start: how certain it is, how exact, and why it moved.
 
 Knows times and names, no units and no planner. Times are in seconds since the epoch.
 """

@@ -1,4 +1,4 @@
-"""Who starts now, and for whom room is reserved so that it starts some day (rules Q23 to Q31).
+"""Who starts now, and for whom room is reserved so that it starts some day.
 
 The same rules decide in the planner and in simulations: what fits where and when, they ask a
 ``RoomInTime``; whose turn it is, a ``Tournament``. Nothing here knows nodes, pods or a clock.

@@ -2,7 +2,7 @@
 
 Room of a pod on a node is the least over all times until its end: what runs now ends, what is
 reserved begins. Between two starts of what is reserved room only grows, so those times and the
-first are enough (rule Q26). Amounts only; devices are tried (``PlannedRoom``).
+first are enough. Amounts only; devices are tried (``PlannedRoom``).
 """
 
 from bisect import bisect_left

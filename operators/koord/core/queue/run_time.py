@@ -1,6 +1,6 @@
 """How long units run: what is known of it, how certain that is, and when those that run have ended.
 
-Times are in seconds; bounds count from the start (rules Q18 to Q20, Q22). Nothing here knows how
+Times are in seconds; bounds count from the start. Nothing here knows how
 limits are enforced, or reads a clock.
 """
 
@@ -120,7 +120,7 @@ def limits_of(pod: Pod, gang: RunTerms, settings: QueueSettings) -> tuple[int | 
     """Return after how long a waiting pod is killed, and after how long its run is.
 
     The first is what its spec says, and begins anew with each pod. The second is what the pod or
-    its gang says beside that; whoever says neither has the limit of the queue (Q22).
+    its gang says beside that; whoever says neither has the limit of the queue.
     """
     hints = hints_of(pod)
     if pod.handling in _UNENFORCEABLE:
@@ -182,7 +182,7 @@ def run_time_of_running(
 
 
 def end_of(run_time: RunTime, start: int, now: int) -> End | None:
-    """Return when what started at ``start`` has ended; None: nobody knows (Q20)."""
+    """Return when what started at ``start`` has ended; None: nobody knows."""
     if run_time.bound is None:
         return None
     end = start + run_time.bound

@@ -1,6 +1,6 @@
 """The settings of a queue: inherited key by key from the quotas above, then from the operators.
 
-Knows neither how settings are written nor quotas: values come by name (rule Q2).
+Knows neither how settings are written nor quotas: values come by name.
 """
 
 from collections.abc import Iterable, Mapping
@@ -37,7 +37,7 @@ class Across(StrEnum):
 ALIASES: Final[Mapping[str, Policy]] = MappingProxyType(
     {"Priority": Policy.BEST_EFFORT, "Block": Policy.STRICT}
 )
-"""Policies of Koord-Queue -> ours (rule Q4)."""
+"""Policies of Koord-Queue -> ours."""
 
 
 @dataclass(frozen=True, slots=True)

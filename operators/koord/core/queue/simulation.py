@@ -286,7 +286,7 @@ class Simulation:
             self.submit(unit)
 
     def _evict_for(self, unit: TraceUnit) -> bool:
-        """Evict units of lower priority so that one fits, unless it rather waits (Q33)."""
+        """Evict units of lower priority so that one fits, unless it rather waits."""
         job, now = unit.job, self.room.now
         if not self._leaving.isdisjoint(self.room.runs):
             return False  # one plan after the other
@@ -365,7 +365,7 @@ class Simulation:
 
 
 def _double(run: Run, now: int) -> int:
-    """Return when a unit has ended that was expected to have by now: twice as long (Q20)."""
+    """Return when a unit has ended that was expected to have by now: twice as long."""
     length = max(1, run.bound - run.start)
     while run.start + length <= now:
         length *= 2

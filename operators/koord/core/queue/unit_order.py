@@ -50,7 +50,7 @@ class QueueUsers(Protocol):
 
 
 def priority_of(unit: Unit, settings: QueueSettings, now: float) -> int:
-    """Return the priority of a unit in turns: higher once it has waited for too long (Q13)."""
+    """Return the priority of a unit in turns: higher once it has waited for too long."""
     if settings.max_wait is None or settings.max_wait_priority is None:
         return unit.priority
     has_waited = now - unit.since >= settings.max_wait

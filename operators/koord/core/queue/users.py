@@ -1,9 +1,9 @@
 """What users of queues have used lately, of the pods of a cluster.
 
 A pod is charged what it requests, from the moment at which its kubelet accepts it. Of each user
-there is a ledger of what is over, and a sum of what runs, so that time passing costs nothing
-(rules Q14 to Q17). All times are seconds since the beginning of an epoch of weights: a new one
-begins once in 64 half-lives.
+there is a ledger of what is over, and a sum of what runs, so that time passing costs
+nothing. All times are seconds since the beginning of an epoch of weights: a new one begins once in
+64 half-lives.
 """
 
 from collections import Counter, defaultdict

@@ -1,6 +1,6 @@
 """A Job that waits suspended, and the record of the room that is held for its pods.
 
-Rules of Q40 of queues, as pure values. Knows neither the API nor the planner.
+Pure values. Knows neither the API nor the planner.
 """
 
 from collections import Counter
