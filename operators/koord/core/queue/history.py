@@ -22,7 +22,7 @@ LEAST_SECONDS: Final = 60
 
 COUNTED_PARTS: Final = 100
 """Runs of a user of which it is remembered what part of their limits they took."""
-ENOUGH_PARTS: Final = 10
+ENOUGH_PARTS: Final = 3
 EXPECTED_PERCENTILE: Final = 70
 """That part of a limit is expected of which so many percent of the last runs took no more."""
 MOST_LINES: Final = 1000
