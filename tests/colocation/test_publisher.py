@@ -327,3 +327,14 @@ async def test_nodes_that_are_gone_are_forgotten() -> None:
 
 def test_settings_are_valid() -> None:
     assert isinstance(translate_policy(b"{}"), PolicySettings)
+
+
+async def test_pods_that_come_or_change_are_counted_again() -> None:
+    publishing = Publishing(compat=True, cpuReclaimThresholdPercent=100)
+    await publishing.round(4_000)
+    publishing.cluster.pods(make_pod("web").resource("cpu", 10_000).running("n0"))
+    await publishing.round(4_000)
+    assert publishing.published[CPU] == 50_000
+    publishing.cluster.pods(make_pod("web").resource("cpu", 20_000).running("n0"))
+    await publishing.round(4_000)
+    assert publishing.published[CPU] == 40_000

@@ -70,6 +70,9 @@ class OfferPast:
 
     values: dict[str, SteadyValue] = field(default_factory=dict)
     at: float = 0.0
+    pods: list[Pod] = field(default_factory=list)
+    """The pods of that round, and how they count: most stay from one to the next."""
+    counted: tuple[CountedPod, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +119,7 @@ def decide_offer(
     seen = ColocatedNode(
         node.capacity or node.allocatable,
         node.allocatable,
-        tuple(count_pods(pods, compat=compat)),
+        _count(pods, past, compat=compat),
         None if degradation is not None else report,
         dict(facts.reserved),
         facts.faster,
@@ -195,6 +198,15 @@ def _reset(resources: Iterable[str], pods: Iterable[Pod]) -> dict[str, int | Non
     """
     requested = {name for pod in pods for name, _ in pod.shape.requests}
     return {resource: 0 if resource in requested else None for resource in resources}
+
+
+def _count(pods: list[Pod], past: OfferPast | None, *, compat: bool) -> tuple[CountedPod, ...]:
+    if past is not None and past.pods == pods:
+        return past.counted
+    counted = tuple(count_pods(pods, compat=compat))
+    if past is not None:
+        past.pods, past.counted = pods, counted
+    return counted
 
 
 def count_pods(pods: Iterable[Pod], *, compat: bool) -> Iterator[CountedPod]:
