@@ -133,6 +133,7 @@ def test_last_valid_spec_and_template_keep_every_field(server: Sandbox, kind: st
     status = server.client.patch(f"{path}/status", {"status": {"lastValidSpec": spec}})["status"]
 
     keeps = kind in {
+        "ClusterColocationProfile",
         "ClusterNetworkTopology",
         "ColocationPolicy",
         "DefragmentationPolicy",

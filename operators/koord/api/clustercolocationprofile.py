@@ -276,7 +276,7 @@ class ClusterColocationProfile(Resource):
         group="config.koordinator.sh",
         kind="ClusterColocationProfile",
         plural="clustercolocationprofiles",
-        short=(),
+        short=("ccp",),
         namespaced=False,
         columns=(
             reason_column("Published"),
