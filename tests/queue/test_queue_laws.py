@@ -190,6 +190,7 @@ def test_4_what_starts_leaves_what_is_reserved_possible(scene: Scene, data: Any)
 @example(seed(5032, **KINDS_6))
 @example(seed(5507, **KINDS_6))
 @example(seed(6390, **KINDS_6))
+@example(seed(18380, **KINDS_6))
 @example(seed(30632, **KINDS_6))
 @given(scenes(**KINDS_6))
 def test_6_another_round_at_the_same_time_changes_nothing(scene: Scene) -> None:

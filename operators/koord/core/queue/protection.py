@@ -313,7 +313,7 @@ class RoundOfTurns:
             protection.reserved,
             self._plan(unit, job, protection.reserved),
         )
-        self._moved += before is not None and before != protection.reserved
+        self._moved += before is not None and _has_moved(before, protection.reserved)
         if protection.reserved is not None:
             self._visit(protection.reserved)
         elif place > settings.reserve_depth:
@@ -435,3 +435,10 @@ class RoundOfTurns:
             counted.append(protection.reserved)
             if ready:
                 self.outcome.idle[key] = ready
+
+
+def _has_moved(before: Reserved, now: Reserved | None) -> bool:
+    """Whether other room is reserved than before: room held again without a known time is none."""
+    if now is None or not (before.is_open and now.is_open):
+        return before != now
+    return before.places != now.places
