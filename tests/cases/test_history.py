@@ -45,7 +45,7 @@ def test_what_happened_to_a_gang_is_told_after_it_is_gone(cluster: Cluster) -> N
         decided = ask(cluster, "history", "pod/waits-1", "--at", at, *where)
         assert decided["decision"]["kind"] == "Placed"
         assert decided["decision"]["nodes"][0]["node"] == node
-        # The API server tells in whole seconds when a pod began to run: that may seem to come first.
+        # Pods begin to run at whole seconds, by the API: that may seem to come first.
         assert decided["next"]["kind"] in {"Committed", "Running"}
         text = koord(cluster, "history", "waits", *where)
         assert text.exit_code == 0
