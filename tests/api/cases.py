@@ -19,6 +19,7 @@ MINIMAL: dict[str, dict[str, Any]] = {
     "RebalancePolicy": {"lowThresholds": {"cpu": 30}, "highThresholds": {"cpu": 60}},
     "DefragmentationPolicy": {"shapes": ["8"]},
     "ColocationPolicy": {},
+    "NodeSLO": {},
     "NodeMaintenance": {
         "nodes": ["n7"],
         "start": "2026-01-01T00:00:00Z",
