@@ -103,6 +103,7 @@ WRITERS = {
     "output.py": {"write"},
     "quota_view.py": {"write"},  # a graph
     "topology_view.py": {"write"},  # a graph
+    "usage_view.py": {"write"},  # CSV
     "watching.py": {"write"},  # what was printed already
 }
 """Where commands write other than by ``say`` and a ``SafeConsole``."""

@@ -3,6 +3,7 @@
 import pytest
 
 from koord.api.crdgen import RESOURCES
+from koord.api.nodeslo import NodeSLO
 from koord.domains.balance import REBALANCE_POLICIES
 from koord.domains.colocation import COLOCATION_POLICIES
 from koord.domains.defrag import DEFRAG_POLICIES
@@ -10,6 +11,7 @@ from koord.domains.device import DEVICES, RESOURCE_CLAIMS
 from koord.domains.gang import NATIVE_POD_GROUPS, POD_GROUPS
 from koord.domains.migration import POD_MIGRATION_JOBS
 from koord.domains.placement import NODES, PODS
+from koord.domains.profiles import COLOCATION_PROFILES
 from koord.domains.quota import PROFILES, QUOTAS
 from koord.domains.topology import TOPOLOGIES
 from koord.kube.kind import AnyKind
@@ -27,7 +29,7 @@ EVERYWHERE = set(ALL_KINDS)
             (PLACEMENT,),
             EVERYWHERE
             - {PROFILES, REBALANCE_POLICIES, POD_MIGRATION_JOBS, DEFRAG_POLICIES}
-            - {COLOCATION_POLICIES},
+            - {COLOCATION_POLICIES, COLOCATION_PROFILES},
         ),
         ((PROFILE,), {NODES, QUOTAS, PROFILES}),
         ((POD_GROUP,), {PODS, NODES, POD_GROUPS, TOPOLOGIES}),
@@ -67,7 +69,8 @@ def test_kinds_of_custom_resources_are_addressed_as_their_crds_say() -> None:
 
 def test_every_custom_resource_is_validated_by_one_operator() -> None:
     validated = [operator.resource for operator in REGISTERED if operator.resource]
-    assert sorted(validated, key=str) == sorted(RESOURCES, key=str)
+    # Nobody but us writes NodeSLOs.
+    assert sorted([*validated, NodeSLO], key=str) == sorted(RESOURCES, key=str)
 
 
 def test_placement_requires_pod_groups_and_quotas_only() -> None:

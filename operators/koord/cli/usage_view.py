@@ -5,7 +5,6 @@ Not imported for ``--help``.
 
 import csv
 import io
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,13 +18,14 @@ from koord.answers.reading import Reading
 from koord.answers.usage import GpuUsage, find_segments, list_cells, view_usage
 from koord.cli.cluster import read_without_target, refuse_gaps, refuse_unknown_namespace
 from koord.cli.common import ExitCode, Output, fail, warn
-from koord.cli.output import make_table, print_in
+from koord.cli.output import make_console, make_table, print_in
 from koord.cli.usage import UsageOutput
 from koord.core.model.text import format_time
 from koord.core.usage.periods import PeriodError, find_period, find_zone
 from koord.core.usage.segments import MS_PER_SECOND, Window
 from koord.core.usage.tables import By, format_hours
 from koord.domains.placement import NODES, PODS
+from koord.plain_text import escape_line
 
 _HELD = "HELD (GPU h)"
 _BELOW = "WITH THOSE BELOW"
@@ -56,7 +56,7 @@ def show(request: UsageRequest, kubeconfig: str, context: str, output: UsageOutp
         warn(warning)
     usage = _view(reading, request, window, now)
     if output is UsageOutput.CSV:
-        sys.stdout.write(write_csv(usage))
+        make_console().file.write(write_csv(usage))
         return
     print_in(
         Output(str(output)),
@@ -88,7 +88,7 @@ def _view(reading: Reading, request: UsageRequest, window: Window, now: float) -
 
 
 def write_csv(usage: GpuUsage) -> str:
-    """Return the table as CSV. Nothing in it is a formula to a spreadsheet."""
+    """Return the table as CSV; no name in it is a formula to spreadsheets, or steers a terminal."""
     text = io.StringIO()
     csv.writer(text).writerows(
         [_plain_cell(cell) for cell in line] for line in list_cells(usage.table)
@@ -97,7 +97,8 @@ def write_csv(usage: GpuUsage) -> str:
 
 
 def _plain_cell(cell: str) -> str:
-    return f"'{cell}" if cell[:1] in {"=", "+", "-", "@", "\t", "\r"} else cell
+    text = escape_line(cell)
+    return f"'{text}" if text[:1] in {"=", "+", "-", "@"} else text
 
 
 def make_parts(usage: GpuUsage) -> Iterator[RenderableType]:

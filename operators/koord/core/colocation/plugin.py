@@ -22,7 +22,8 @@ class ColocationPolicies(Policies[PolicySettings]):
         super().__init__()
         self.changes = 0
         """Grows with each change of a policy."""
-        self._changed: dict[str, None] = {}
+        self._changed: dict[str, None] | None = None
+        """None until somebody takes it: where nothing is published, nothing piles up."""
 
     @override
     def upsert(self, policy: ObservedColocation) -> None:
@@ -36,17 +37,18 @@ class ColocationPolicies(Policies[PolicySettings]):
 
     @override
     def upsert_node(self, row: int, node: Node) -> None:
-        self._changed[node.name] = None
+        self.note(node.name)
 
     @override
     def remove_node(self, row: int, name: str) -> None:
-        self._changed[name] = None
+        self.note(name)
 
     def note(self, node: str) -> None:
         """Note that something about a node has changed, such as the report of what it uses."""
-        self._changed[node] = None
+        if self._changed is not None:
+            self._changed[node] = None
 
     def take_changed(self) -> Mapping[str, None]:
-        """Return the nodes that have changed since the last call."""
-        changed, self._changed = self._changed, {}
+        """Return the nodes that have changed since the last call; none by the first."""
+        changed, self._changed = self._changed or {}, {}
         return changed
