@@ -335,6 +335,7 @@ def test_policy_that_somebody_changed_or_deleted_comes_back(profiles: Profiles) 
     profiles.cluster.expect(lambda: name in profiles.policies(), "it is there again")
 
 
+@pytest.mark.slow
 def test_fifty_profiles(profiles: Profiles) -> None:
     for number in range(50):
         here = {"matchLabels": {"app": f"y{number % 25}"}}
