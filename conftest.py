@@ -12,9 +12,8 @@ if str(ROOT := Path(__file__).parent) not in sys.path:
     sys.path.append(str(ROOT))
 
 # No deadline: the time of an example depends on the load of the machine. Examples are the same in
-# every run, so that a change is judged by itself; `make soak` and the night look for new ones, so
-# they need not be many.
-settings.register_profile("ci", deadline=None, derandomize=True, max_examples=60)
+# every run, so that a change is judged by itself; `make soak` and the night look for new ones.
+settings.register_profile("ci", deadline=None, derandomize=True)
 # For the night: pytest --hypothesis-profile=nightly --timeout=0
 settings.register_profile("nightly", deadline=None, derandomize=False, max_examples=100_000)
 # For laws of one area, by hand: pytest --hypothesis-profile=laws --timeout=0 tests/queue
