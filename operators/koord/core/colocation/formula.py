@@ -18,12 +18,9 @@ from koord.core.colocation.measured import (
 )
 from koord.core.colocation.strategy import CalculatePolicy, ResourceStrategy, Strategy
 from koord.core.colocation.terms import AmountTermKind, Breakdown, TermSum
+from koord.core.model.koordinator_class import BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY
 from koord.core.model.units import CPU, MEMORY
 
-BATCH_CPU: Final = "kubernetes.io/batch-cpu"
-BATCH_MEMORY: Final = "kubernetes.io/batch-memory"
-MID_CPU: Final = "kubernetes.io/mid-cpu"
-MID_MEMORY: Final = "kubernetes.io/mid-memory"
 BATCH: Final[Mapping[str, str]] = {CPU: BATCH_CPU, MEMORY: BATCH_MEMORY}
 MID: Final[Mapping[str, str]] = {CPU: MID_CPU, MEMORY: MID_MEMORY}
 PUBLISHED: Final = (BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY)

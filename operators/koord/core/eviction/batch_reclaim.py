@@ -33,12 +33,11 @@ from koord.core.eviction.candidates import ANY_PRIORITY, find_candidates
 from koord.core.eviction.mobility import describe, resolve_options
 from koord.core.eviction.model import Costs, Exempt, VictimKind, VictimUnit
 from koord.core.eviction.rebalance import OVER_BUDGET, UNSELECTED, BalanceContext
-from koord.core.load.estimate import BATCH_CPU, BATCH_MEMORY
 from koord.core.load.model import NodeLoad
 from koord.core.load.plugin import Loads
 from koord.core.migration.eligibility import find_ineligible
 from koord.core.migration.model import JobMode, MigrationOptions
-from koord.core.model.koordinator_class import KoordinatorClass, find_class
+from koord.core.model.koordinator_class import BATCH_CPU, BATCH_MEMORY, KoordinatorClass, find_class
 from koord.core.model.nodes import Node
 from koord.core.model.plan import Unit
 from koord.core.model.pods import Handling, Pod

@@ -11,8 +11,6 @@ from koord.core.load.model import LoadHints
 from koord.core.model.koordinator_class import KoordinatorClass, name_of_tier
 from koord.core.model.units import CPU, MEMORY, Amounts
 
-BATCH_CPU: Final = name_of_tier(KoordinatorClass.BATCH, CPU)
-BATCH_MEMORY: Final = name_of_tier(KoordinatorClass.BATCH, MEMORY)
 _MIB: Final = 1 << 20
 _UNREQUESTED: Final[Amounts] = {CPU: 250, MEMORY: 200 * _MIB}
 """What a pod counts for that says nothing."""

@@ -181,6 +181,12 @@ def name_of_tier(koordinator_class: KoordinatorClass, resource: str) -> str:
     )
 
 
+BATCH_CPU: Final = name_of_tier(KoordinatorClass.BATCH, CPU)
+BATCH_MEMORY: Final = name_of_tier(KoordinatorClass.BATCH, MEMORY)
+MID_CPU: Final = name_of_tier(KoordinatorClass.MID, CPU)
+MID_MEMORY: Final = name_of_tier(KoordinatorClass.MID, MEMORY)
+
+
 def is_tier_resource(name: str, koordinator_class: KoordinatorClass) -> bool:
     """Whether a resource is one of those that are left over for a class."""
     return name in {name_of_tier(koordinator_class, CPU), name_of_tier(koordinator_class, MEMORY)}
