@@ -11,6 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.builders import make_node, make_pod
 from tests.cluster import make_cluster, make_unit
 from tests.controllers.test_queue_looks import make_looks, make_waiting
+from tests.device.test_plugin import gpu_cluster, settle, whole
 from tests.load.load_cluster import LoadCluster, options_of
 from tests.objects import upsert_reservation
 from tests.reservation.make import make_reservation
@@ -39,6 +40,7 @@ from koord.kube.reflector import ReflectorStats
 from koord.kube.status import StatusStats
 from koord.runtime import collectors
 from koord.runtime.collectors import QuotaSeries, SeriesCollector
+from koord.runtime.device_series import DeviceSeries
 from koord.runtime.metrics import Metrics
 from koord.runtime.owners import count_unknown
 from koord.runtime.queue_series import watch_queues
@@ -125,12 +127,19 @@ def make_metrics() -> Metrics:
         metrics.watch(*([series] if isinstance(series, SeriesCollector) else series))
     metrics.watch(*_watch_queues(metrics), *watch_teams(_make_figures()))
     metrics.watch(count_unknown(Mock(count_unknown=lambda: Counter({"Thing.example.com": 1}))))
-    metrics.watch_quotas(QuotaSeries(lambda: (SUMMARY,)))
+    metrics.watch_text(QuotaSeries(lambda: (SUMMARY,)))
+    metrics.watch_text(_make_device_series())
     for operation in ("settle", "solve"):
         with quotas.stopwatch(operation), HOOKS.stopwatch("hook", "check_unit"):
             pass
     metrics.take()
     return metrics
+
+
+def _make_device_series() -> DeviceSeries:
+    cluster = gpu_cluster(1)
+    settle(cluster, whole("a"))
+    return DeviceSeries(cluster.state, lambda: True)
 
 
 def _make_publisher() -> OverCommitPublisher:

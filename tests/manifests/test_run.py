@@ -36,6 +36,8 @@ ON_DEMAND = {
     *("koord_owners_unknown_pods", "koord_usage_milligpu_seconds"),
     *("koord_over_commit_nodes", "koord_over_commit_offered", "koord_over_commit_writes"),
     *("koord_node_slo_nodes", "koord_node_ratio_nodes"),
+    *("koord_device_allocation_info", "koord_device_allocated_milligpus"),
+    *("koord_device_memory_limit_bytes", "koord_device_allocations_left_out"),
 }
 """Series that are served while settings are on, such as ``loadAware`` and ``audit``."""
 

@@ -182,7 +182,7 @@ def test_names_follow_the_convention():
     metrics.watch(*reflector_series({}))
     metrics.watch(status_writes([]))
     metrics.watch(event_outcomes(FakeWriter(EventStats())))
-    metrics.watch_quotas(QuotaSeries(tuple))
+    metrics.watch_text(QuotaSeries(tuple))
     names = {family.name for family in families_of(metrics)}
     assert names
     form = r"(koord|scheduler_(update_)?elastic_quota)(_[a-z]+)+"  # Koordinator's own, too
@@ -194,7 +194,7 @@ def test_quotas_have_koordinators_names() -> None:
     summaries = [
         Summary("team", "org", max={"cpu": 4000}, share={"cpu": 2000}, used={"memory": 5}),
     ]
-    metrics.watch_quotas(QuotaSeries(lambda: tuple(summaries)))
+    metrics.watch_text(QuotaSeries(lambda: tuple(summaries)))
     labels = {"name": "team", "tree": "", "is_parent": "false", "parent": "org"}
     name = "scheduler_elastic_quota_status"
     assert value_of(metrics, name, **labels, field="runtime", resource="cpu") == 2000
@@ -216,7 +216,7 @@ def test_numbers_change_when_they_are_taken_and_not_before() -> None:
 
 def test_labels_of_quotas_are_escaped() -> None:
     metrics, odd = Metrics(), 'a"b\\c\nd'
-    metrics.watch_quotas(QuotaSeries(lambda: (Summary("team", tree=odd, max={odd: 1}),)))
+    metrics.watch_text(QuotaSeries(lambda: (Summary("team", tree=odd, max={odd: 1}),)))
     labels = {"name": "team", "tree": odd, "is_parent": "false", "parent": ""}
     name = "scheduler_elastic_quota_status"
     assert value_of(metrics, name, **labels, field="max", resource=odd) == 1

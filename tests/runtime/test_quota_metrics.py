@@ -39,7 +39,7 @@ class Scene:
         self.state = make_cluster(hooks=hooks).state
         self.policy = QuotaStatusPolicy(self.state, FakeAuthor(), QuotaTranslator())
         self.metrics = Metrics()
-        self.metrics.watch_quotas(QuotaSeries(lambda: self.policy.summaries))
+        self.metrics.watch_text(QuotaSeries(lambda: self.policy.summaries))
         self.state.upsert_node(make_node("n").cpu(10_000).memory(1 << 30).build())
 
     def labels(self, name: QuotaName) -> set[tuple[str, str, str]]:

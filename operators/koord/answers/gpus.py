@@ -45,7 +45,7 @@ def measure_gpus(pod: Pod) -> MilliGpus:
     Of a part of a GPU the larger share counts, that of computing or that of memory.
     """
     given = [
-        _share_of(dict(share.part))
+        measure_part(dict(share.part))
         for allocation in pod.allocations
         if isinstance(allocation, AllocatedDevices)
         for share in allocation.shares
@@ -59,13 +59,14 @@ def measure_request(requests: Amounts) -> MilliGpus:
     cards = sum(requests.get(name, 0) for name in CARDS)
     if cards:
         return MilliGpus(cards * MILLI)
-    if share := _share_of(requests):
+    if share := measure_part(requests):
         return MilliGpus(share)
     if not requests.get(GPU_MEMORY):
         return MilliGpus(0)
     return MilliGpus(max(requests.get(GPU_SHARED, 0), 1) * MILLI, is_estimate=True)
 
 
-def _share_of(amounts: Mapping[str, int]) -> int:
+def measure_part(amounts: Mapping[str, int]) -> int:
+    """Return what a part of a GPU is in thousandths: the larger of its shares."""
     shares = (amounts.get(name, 0) for name in (KOORD_GPU, GPU_CORE, GPU_MEMORY_RATIO))
     return max(shares) * _OF_HUNDREDTH

@@ -100,6 +100,7 @@ DOMAINS: Final = (
         planning="koord.domains.device:PLANNING",
         settings={"device": "koord.domains.device_settings:DeviceSettings"},
         operators=("koord.operators.device",),
+        start="koord.runtime.device_series:start",
         commands=(
             Command(
                 "devices",

@@ -25,6 +25,10 @@ class DeviceSettings(Section):
     """A device that was unhealthy is used again after it was healthy this long."""
     shares_without_isolation: UnisolatedShares = UnisolatedShares.START
     """Whether pods that share a GPU without isolation start or wait."""
+    metrics: bool = Field(default=False, strict=True)
+    """Whether the leader serves series of who holds which GPU (`koord_device_allocation_info`)."""
+    hami_names: bool = Field(default=False, strict=True)
+    """Whether memory limits have the name of HAMi's old releases, too; needs `metrics`."""
 
     @override
     def plan_options(self) -> Iterable[object]:

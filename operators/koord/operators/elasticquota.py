@@ -65,7 +65,7 @@ def start(parts: "Parts") -> None:
     policy.enforcement = enforcement.describe
     parts.enforcement = enforcement
     parts.background.append(enforcement.run)
-    parts.metrics.watch_quotas(QuotaSeries(lambda: policy.summaries))
+    parts.metrics.watch_text(QuotaSeries(lambda: policy.summaries))
 
 
 def start_audit(parts: "Parts") -> None:

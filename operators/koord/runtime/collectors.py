@@ -483,11 +483,12 @@ class QuotaSeries:
         return b"".join([self.HEAD, *(lines for _, lines in self._kept.values())])
 
     def _write(self, summary: Summary) -> bytes:
-        head = f'{self.NAME}{{name="{_escape(summary.name)}",tree="{_escape(summary.tree)}",'
+        head = f'{self.NAME}{{name="{escape_label(summary.name)}",'
+        head += f'tree="{escape_label(summary.tree)}",'
         head += f'is_parent="{"true" if summary.is_parent else "false"}",'
-        head += f'parent="{_escape(summary.parent)}",field="'
+        head += f'parent="{escape_label(summary.parent)}",field="'
         return "".join(
-            f'{head}{field}",resource="{_escape(resource)}"}} {_write_sample(field, amount)}\n'
+            f'{head}{field}",resource="{escape_label(resource)}"}} {_write_sample(field, amount)}\n'
             for (field, resource), amount in measure(summary).items()
         ).encode()
 
@@ -498,5 +499,6 @@ def _write_sample(field: str, amount: int) -> str:
 
 
 @lru_cache(maxsize=1024)
-def _escape(text: str) -> str:
+def escape_label(text: str) -> str:
+    """Return a value of a label as the text format has it."""
     return text.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')

@@ -10,7 +10,7 @@ loop that changes them, into values that do not change, and ``encode`` makes the
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final, get_args
+from typing import Any, Final, Protocol, TypeVar, get_args
 
 from prometheus_client import (
     CollectorRegistry,
@@ -24,16 +24,27 @@ from prometheus_client.registry import Collector
 from typing_extensions import override
 
 from koord.core.quota.cache import QuotaCache
-from koord.core.quota.status import Summary
 from koord.isolation import Isolation
 from koord.kube.outcomes import Outcome
-from koord.runtime.collectors import QuotaSeries
 
 _CYCLE_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
 _LATENCY_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 _WRITE_BUCKETS: Final = tuple(0.001 * 2**at for at in range(15))
 _OPERATION_BUCKETS: Final = tuple(0.00001 * 2**at for at in range(24))
 """Of Koordinator's series."""
+
+
+T = TypeVar("T")
+
+
+class TextSeries(Protocol[T]):
+    """Series of so many samples that their text is kept: ``render`` is called in any thread."""
+
+    def read(self) -> T:
+        """Return the numbers, as a value that does not change."""
+
+    def render(self, value: T, /) -> bytes:
+        """Return their text."""
 
 
 class Metrics:
@@ -47,7 +58,7 @@ class Metrics:
         self.quotas = QuotaHistograms(self.registry)
         self._watched: list[Collector] = []
         self._isolated = Isolation("metrics")
-        self._quota_series: QuotaSeries | None = None
+        self._texts: list[TextSeries[Any]] = []
         self._taken = _Taken([])
 
     def observe_cycle(self, seconds: float) -> None:
@@ -73,8 +84,8 @@ class Metrics:
     def watch(self, *collectors: Collector) -> None:
         self._watched += collectors
 
-    def watch_quotas(self, series: QuotaSeries) -> None:
-        self._quota_series = series
+    def watch_text(self, series: "TextSeries[Any]") -> None:
+        self._texts.append(series)
 
     def take(self) -> None:
         """Read the numbers of all collectors."""
@@ -83,14 +94,17 @@ class Metrics:
             for i, collector in enumerate(self._watched)
         )
         families = [family for read_families in read for family in read_families or ()]
-        summaries = self._quota_series.read() if self._quota_series else ()
-        self._taken = _Taken(families, summaries)
+        values = (
+            (series, self._isolated.call(type(series), series.read)) for series in self._texts
+        )
+        texts = tuple((series, value) for series, value in values if value is not None)
+        self._taken = _Taken(families, texts)
 
     def encode(self) -> bytes:
         """Return the text format, with the numbers that were taken last."""
         taken = self._taken
         text = generate_latest(self.registry) + generate_latest(taken)
-        return text + self._quota_series.render(taken.quotas) if self._quota_series else text
+        return text + b"".join(series.render(value) for series, value in taken.texts)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -98,7 +112,7 @@ class _Taken(Collector):
     """Numbers as they were read; nothing changes them any more."""
 
     families: list[Metric]
-    quotas: tuple[Summary, ...] = ()
+    texts: "tuple[tuple[TextSeries[Any], Any], ...]" = ()
 
     @override
     def collect(self) -> Iterable[Metric]:
