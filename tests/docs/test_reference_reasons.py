@@ -27,7 +27,7 @@ from koord.core.quota.status import REASON_IF_FALSE
 from koord.core.reservation.matching import ClosedBy
 from koord.core.reservation.placeholders import HoldState
 from koord.core.topology.status import Readiness as TopologyReadiness
-from koord.core.usage.lost import LossBasis
+from koord.core.usage.lost import LossBasis, LossCause
 from koord.core.usage.segments import EndBasis, Flag
 from koord.reference.entries import EntryKind, list_entries
 
@@ -77,7 +77,7 @@ OF_VALUES = {
     *("MaxMigratingPerWorkload", "MaxUnavailablePerWorkload", "PriorityThreshold"),
     *("NotSet", "SystemCritical", "CloneSet", "ReplicationController", "PodGroup"),
     *map(str, (*AmountTermKind, *Unusable)),
-    *map(str, (*EndBasis, *Flag, *LossBasis)),
+    *map(str, (*EndBasis, *Flag, *LossBasis, *LossCause)),
 }
 """Values of fields, annotations and settings: see the entries of these."""
 OF_KUBERNETES = {
@@ -110,6 +110,7 @@ OF_KUBERNETES = {
     *("NodeResourcesFit", "NodeResourcesFitPlus", "NodeUnschedulable", "PodTopologySpread"),
     *("PodTopologySpreadLabel", "ScarceResourceAvoidance", "VolumeBinding", "VolumeRestrictions"),
     *("VolumeZone", "DeleteConflictPVC", "WaitingVictimReleased"),
+    *("DeletionByTaintManager", "TerminationByKubelet"),
     *("AddrInfoType", "ClientRequest", "NamespaceName", "ReadingKeys"),
 }
 PATHS = [path for part in PARTS for path in sorted(PACKAGE.joinpath(part).rglob("*.py"))]

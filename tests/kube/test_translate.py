@@ -77,6 +77,23 @@ def test_plain_fields(translator: PodTranslator) -> None:
     assert [owner.name for owner in pod.owners] == ["a", "b"]
 
 
+def test_the_binding_and_what_ends_a_pod_are_in_its_conditions(translator: PodTranslator) -> None:
+    """The API server writes the one, and whoever evicts the other."""
+    status = {
+        "conditions": [
+            {
+                "type": "PodScheduled",
+                "status": "True",
+                "lastTransitionTime": "2025-01-01T00:00:10Z",
+            },
+            {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"},
+        ]
+    }
+    pod = translator.translate(wire({"nodeName": "n1"}, status))
+    assert (pod.bound, pod.disruption) == (1735689610.0, "EvictionByEvictionAPI")
+    assert translator.translate(wire({}, status)).bound == 0.0
+
+
 @pytest.mark.parametrize("deleted", [None, "2025-01-01T00:01:00Z"])
 def test_reclaimed_pod_is_known_until_it_is_gone(
     translator: PodTranslator, deleted: str | None

@@ -33,8 +33,11 @@ from koord.core.queue.turns import StartReservation
 from koord.core.quota.cache import QuotaCache
 from koord.core.quota.hooks import Hooks
 from koord.core.quota.status import Summary
-from koord.core.usage.counters import UsageLabels
+from koord.core.usage.counters import UsageKind, UsageLabels
+from koord.core.usage.plugin import UsageOptions, UsageTimes
+from koord.domains.planning import PlanOptions
 from koord.domains.registry import make_cluster_state
+from koord.domains.usage import PLANNING as USAGE
 from koord.kube.events import EventStats
 from koord.kube.reflector import ReflectorStats
 from koord.kube.status import StatusStats
@@ -45,6 +48,7 @@ from koord.runtime.metrics import Metrics
 from koord.runtime.owners import count_unknown
 from koord.runtime.queue_series import watch_queues
 from koord.runtime.team_series import TeamFigures, watch_teams
+from koord.runtime.usage_series import UsageFigures, watch_usage
 
 OF_PROMETHEUS = {"up": set()}
 """Series that every job has, with their labels beside those of the target."""
@@ -100,7 +104,6 @@ def make_metrics() -> Metrics:
         collectors.audit_records: Ring(16, 1 << 20),
         collectors.leadership: lambda: True,
         collectors.loads: _make_loaded(),
-        collectors.usage: lambda: [(UsageLabels("", "default", ""), 1)],
         collectors.isolated_failures: {"status": 1},
         collectors.reservations: _make_reserved_state(),
     }
@@ -126,6 +129,7 @@ def make_metrics() -> Metrics:
         series = make(measured)
         metrics.watch(*([series] if isinstance(series, SeriesCollector) else series))
     metrics.watch(*_watch_queues(metrics), *watch_teams(_make_figures()))
+    metrics.watch(*watch_usage(_make_usage()))
     metrics.watch(count_unknown(Mock(count_unknown=lambda: Counter({"Thing.example.com": 1}))))
     metrics.watch_text(QuotaSeries(lambda: (SUMMARY,)))
     metrics.watch_text(_make_device_series())
@@ -190,6 +194,19 @@ def _make_figures() -> TeamFigures:
             reason = Mock(spec=kind, reason_class=kind.reason_class, code=code)
             queue.blocked[pod.uid] = Blocked(make_unit(pod.uid, [pod]), (pod,), reason)
     return TeamFigures(cluster.state, queue, lambda: 0.0)
+
+
+def _make_usage() -> UsageFigures:
+    """Return figures in which each kind is counted once."""
+    options = PlanOptions(UsageOptions(is_on=True))
+    state = make_cluster(more_plugins=USAGE.make_plugins(options)).state
+    state.upsert_node(make_node("n0").gpu(8).build())
+    state.upsert_pod(make_pod("w").gpu(1).resource("cpu", 1_000).running("n0").build())
+    state.advance(1.0)
+    state.refresh()
+    times = state.plugin(UsageTimes)
+    times.note_waiting({UsageLabels("q", "", "", kind): 1 for kind in UsageKind}, 1.0)
+    return UsageFigures(state, None, lambda: 2.0, {"q": 1})
 
 
 def _public_functions() -> Iterator[FunctionType]:

@@ -33,7 +33,8 @@ def names_in(text: str) -> set[str]:
 ON_DEMAND = {
     *("koord_load_nodes", "koord_load_nodes_above_threshold"),
     *("koord_audit_records", "koord_audit_dropped"),
-    *("koord_owners_unknown_pods", "koord_usage_milligpu_seconds"),
+    *("koord_owners_unknown_pods", "koord_usage_milligpu_seconds", "koord_usage_resource_seconds"),
+    *("koord_capacity_milligpus", "koord_usage_budget_gpu_hours"),
     *("koord_over_commit_nodes", "koord_over_commit_offered", "koord_over_commit_writes"),
     *("koord_node_slo_nodes", "koord_node_ratio_nodes"),
     *("koord_device_allocation_info", "koord_device_allocated_milligpus"),

@@ -57,6 +57,11 @@ def test_pods_of_a_namespace_are_added_up() -> None:
     assert held_hours(state, By.NODE) == {"n0": "3.500"}
 
 
+def test_a_pod_holds_from_its_binding_on() -> None:
+    early = replace(run("w", "08:30"), bound=at("08:15") / 1_000)
+    assert held_hours(make_state(early), By.NAMESPACE) == {"team-a": "0.750"}
+
+
 def test_a_pod_that_waits_holds_nothing() -> None:
     state = make_state(make_pod("w-0").gpu(8).created(at("08:00") / 1_000).build())
     assert held_hours(state, By.NAMESPACE) == {}

@@ -13,11 +13,18 @@ from tests.usage.instants import CARD
 from koord.core.engine.state import ClusterState
 from koord.core.model.pods import PodPhase
 from koord.core.usage import counters
-from koord.core.usage.counters import NOBODY, UsageCounters, UsageLabels
+from koord.core.usage.counters import (
+    NOBODY,
+    ResourceLabels,
+    UsageCounters,
+    UsageKind,
+    UsageLabels,
+)
 from koord.core.usage.plugin import UsageOptions, UsageTimes
 from koord.domains.planning import PlanOptions
 from koord.domains.usage import PLANNING
 
+GPU = "nvidia.com/gpu"
 A, B = UsageLabels("q", "a", "H100"), UsageLabels("q", "b", "H100")
 EVENTS = st.lists(
     st.tuples(
@@ -142,6 +149,73 @@ def test_a_process_that_stands_by_counts_nothing() -> None:
     state.upsert_pod(make_pod("w-0").gpu(2).running("n0").build())
     state.refresh()
     assert held(state, 1_000.0) == {}
+
+
+def amounts(state: ClusterState, now: float, kind: UsageKind) -> dict[str, int]:
+    """Return GPU seconds by quota."""
+    rows = state.plugin(UsageTimes).collect(now)
+    return {
+        labels.quota: amount // (CARD * 1_000) for labels, amount in rows if labels.kind == kind
+    }
+
+
+def test_what_a_quota_borrows_and_is_owed_is_counted() -> None:
+    """One uses 6 of its 2, another asks for 5 of its 4 and has 2."""
+    state = make_state()
+    upsert_quota(state, make_quota("a", min={GPU: 2}, max={GPU: 8}))
+    upsert_quota(state, make_quota("b", min={GPU: 4}, max={GPU: 8}))
+    state.upsert_pod(make_pod("w-0").gpu(6).running("n0").quota("a").build())
+    state.upsert_pod(make_pod("w-1").gpu(2).running("n0").quota("b").build())
+    state.upsert_pod(make_pod("w-2").gpu(3).quota("b").build())
+    cycle(state, 100.0)
+    assert amounts(state, 110.0, UsageKind.BORROWED) == {"a": 40}
+    assert amounts(state, 110.0, UsageKind.OWED) == {"b": 20}
+    assert amounts(state, 110.0, UsageKind.IDLE) == {}
+
+
+def test_what_nobody_asks_for_is_idle_and_may_be_lent() -> None:
+    state = make_state()
+    upsert_quota(state, make_quota("a", min={GPU: 2}, max={GPU: 8}))
+    upsert_quota(state, make_quota("b", min={GPU: 6}, max={GPU: 8}))
+    state.upsert_pod(make_pod("w-0").gpu(6).running("n0").quota("a").build())
+    cycle(state, 100.0)
+    assert amounts(state, 110.0, UsageKind.IDLE) == {"b": 60}
+    assert amounts(state, 110.0, UsageKind.LENT) == {"b": 40}
+
+
+def test_work_of_an_evicted_pod_is_lost_since_it_was_saved() -> None:
+    state = make_state()
+    victim = replace(
+        make_pod("w-0").gpu(2).running("n0").build(),
+        bound=40.0,
+        checkpointed=70.0,
+        disruption="EvictionByEvictionAPI",
+    )
+    state.upsert_pod(victim)
+    state.upsert_pod(replace(victim, uid="done", name="done", phase=PodPhase.RUNNING))
+    cycle(state, 90.0)
+    state.remove_pod(victim.uid)
+    state.upsert_pod(replace(victim, uid="done", name="done", phase=PodPhase.SUCCEEDED))
+    cycle(state, 100.0)
+    assert amounts(state, 500.0, UsageKind.LOST) == {"": 60}
+
+
+def test_cpus_and_memory_are_counted_by_namespace() -> None:
+    state = make_state()
+    state.upsert_pod(make_pod("w-0").resource("cpu", 2_000).running("n0").build())
+    cycle(state, 100.0)
+    rows = dict(state.plugin(UsageTimes).collect_resources(110.0))
+    assert rows[ResourceLabels("", "default", "cpu")] == 2_000 * 10_000
+
+
+def test_seven_slices_make_a_gpu_however_they_come() -> None:
+    state = make_state()
+    for at in range(7):
+        pod = make_pod(f"s-{at}").resource("nvidia.com/mig-1g.10gb", 1).running("n0")
+        state.upsert_pod(pod.build())
+    cycle(state, 100.0)
+    rows = dict(state.plugin(UsageTimes).collect(101.0))
+    assert sum(rows.values()) == CARD * 1_000
 
 
 def test_off_there_is_no_plugin() -> None:

@@ -4,8 +4,13 @@ from collections import Counter
 
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.builders import make_node, make_pod
+from tests.cluster import make_cluster
 from tests.usage.instants import CARD, at, between
 
+from koord.answers.usage_levels import find_cluster_levels
+from koord.core.model.pods import Handling
+from koord.core.quota.share_terms import lend, lend_in_all
 from koord.core.usage.cluster_time import ClusterLevel, GpuState, integrate_cluster
 from koord.core.usage.quota_time import QuotaLevel, QuotaTime, integrate
 from koord.core.usage.segments import Window
@@ -88,6 +93,37 @@ def test_while_nobody_watches_nothing_is_claimed() -> None:
     time = integrate_cluster(levels, between("08:00", "09:00"))
     assert format_hours(time.held[GpuState.USED]) == "0.167"
     assert time.unseen == 50 * 60_000
+
+
+ROWS = st.integers(0, 5).flatmap(
+    lambda n: st.tuples(*(st.lists(AMOUNTS, min_size=n, max_size=n) for _ in range(3)))
+)
+
+
+@given(ROWS, AMOUNTS)
+def test_what_is_lent_is_the_sum_of_the_loans(
+    rows: tuple[list[int], list[int], list[int]], total: int
+) -> None:
+    used, floors, idle = rows
+    loans = Counter[int]()
+    for lender, _, amount in lend(used, floors, total, idle):
+        loans[lender] += amount
+    assert lend_in_all(used, floors, total, idle) == [loans[row] for row in range(len(idle))]
+
+
+def test_every_gpu_is_in_one_state() -> None:
+    state = make_cluster().state
+    state.upsert_node(make_node("n0").gpu(8).build())
+    state.upsert_node(make_node("n1").gpu(8).unschedulable().build())
+    state.upsert_node(make_node("n2").resource("nvidia.com/mig-1g.10gb", 7).build())
+    state.upsert_pod(make_pod("w-0").gpu(3).running("n0").build())
+    state.upsert_pod(make_pod("w-1").gpu(2).running("n1").build())
+    state.upsert_pod(make_pod("hold").gpu(1).running("n0").handling(Handling.RESERVE).build())
+    levels = find_cluster_levels(state)
+    assert sum(sum(states.values()) for states in levels.values()) == 17 * CARD
+    gpus = levels["nvidia.com/gpu"]
+    assert (gpus[GpuState.USED], gpus[GpuState.RESERVED]) == (5 * CARD, CARD)
+    assert (gpus[GpuState.DOWN], gpus[GpuState.IDLE]) == (6 * CARD, 4 * CARD)
 
 
 @given(CLUSTER, WINDOWS, INSTANTS)

@@ -1,5 +1,6 @@
 """Tables of what was held: rows add up, and time can be cut anywhere."""
 
+from dataclasses import replace
 from fractions import Fraction
 
 from hypothesis import given
@@ -48,12 +49,12 @@ def test_a_pod_that_ended_before_it_began_counts_as_no_time() -> None:
 
 
 def test_what_is_not_known_of_the_end_is_said() -> None:
-    lost = make_segment(
-        "u", Holder("a", "p"), at("08:00"), at("08:10"), CARD, basis=EndBasis.LAST_SEEN
+    lost = replace(
+        make_segment("u", Holder("a", "p"), at("08:00"), at("08:10"), CARD), uncertain=60_000
     )
     known = hold("q", CARD, "08:00", "08:10")
-    table = tabulate([lost, known], By.NAMESPACE, between("08:00", "09:00"), lambda _: 60_000)
-    assert table.uncertain == 60_000
+    assert tabulate([lost, known], By.NAMESPACE, between("08:00", "09:00")).uncertain == 60_000
+    assert tabulate([lost, known], By.NAMESPACE, between("08:00", "08:05")).uncertain == 0
 
 
 @given(st.lists(SEGMENTS), st.integers(0, 10**6), st.integers(0, 10**6))

@@ -1,7 +1,9 @@
 """How many GPUs a request takes, as people count them."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from koord.core.device.allocation import AllocatedDevices
@@ -17,10 +19,13 @@ from koord.core.model.device_names import (
 )
 from koord.core.model.pods import Pod
 from koord.core.model.units import Amounts
+from koord.core.usage.slices import measure_slices
 
 MILLI: Final = 1_000
 """One GPU, in thousandths."""
 _OF_HUNDREDTH: Final = MILLI // WHOLE
+_MIG: Final = re.compile(r"nvidia\.com/mig-([1-7])g\.")
+"""A slice of a GPU (MIG), and how many sevenths of its computing it has."""
 
 
 def count_gpus(requests: Amounts) -> int:
@@ -37,6 +42,12 @@ class MilliGpus:
     amount: int
     is_estimate: bool = False
     """It asks for memory in bytes, and which part of a GPU that is nobody knows."""
+    slices: int = 0
+    """How many sevenths of GPUs are counted in ``amount``, as the first of a GPU."""
+
+    def with_slices(self, milli: int) -> int:
+        """Return the amount where it is known how much its slices are."""
+        return self.amount - measure_slices(self.slices) + milli
 
 
 def measure_gpus(pod: Pod) -> MilliGpus:
@@ -55,15 +66,30 @@ def measure_gpus(pod: Pod) -> MilliGpus:
 
 
 def measure_request(requests: Amounts) -> MilliGpus:
-    """Return what a request asks for; memory of unknown share counts as whole GPUs."""
+    """Return what a request asks for; memory of unknown share counts as whole GPUs.
+
+    Slices count by the sevenths of their computing, as if they were the first of a GPU.
+    """
     cards = sum(requests.get(name, 0) for name in CARDS)
-    if cards:
-        return MilliGpus(cards * MILLI)
+    slices = count_slices(requests)
+    if cards or slices:
+        return MilliGpus(cards * MILLI + measure_slices(slices), slices=slices)
     if share := measure_part(requests):
         return MilliGpus(share)
     if not requests.get(GPU_MEMORY):
         return MilliGpus(0)
     return MilliGpus(max(requests.get(GPU_SHARED, 0), 1) * MILLI, is_estimate=True)
+
+
+def count_slices(amounts: Amounts) -> int:
+    """Return how many sevenths of GPUs slices (MIG) are together."""
+    return sum(_sevenths_of(name) * amount for name, amount in amounts.items())
+
+
+@lru_cache(maxsize=1_024)
+def _sevenths_of(resource: str) -> int:
+    size = _MIG.match(resource)
+    return int(size[1]) if size else 0
 
 
 def measure_part(amounts: Mapping[str, int]) -> int:

@@ -6,18 +6,21 @@ a pod was given, whether it was busy or not.
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from koord.answers.encoding import encode
 from koord.answers.fragmentation import model_of
 from koord.answers.gpus import MilliGpus, measure_gpus
+from koord.answers.usage_levels import find_cluster_levels, find_quota_levels
 from koord.core.engine.state import ClusterState
 from koord.core.model.koordinator_class import find_class_by_priority
 from koord.core.model.pods import Handling, Pod
 from koord.core.model.text import format_time
 from koord.core.model.units import CPU, MEMORY
 from koord.core.quota.model import QuotaName, QuotaSpec, with_parents
+from koord.core.usage.levels import UsageLevels, UsageLook
+from koord.core.usage.lost import find_cause
 from koord.core.usage.segments import (
     MS_PER_SECOND,
     EndBasis,
@@ -26,7 +29,9 @@ from koord.core.usage.segments import (
     Segment,
     Window,
     make_segment,
+    start_of,
 )
+from koord.core.usage.slices import SliceSpan, share_slices
 from koord.core.usage.tables import By, UsageRow, UsageTable, format_hours, tabulate
 
 UNIT: Final = "milliGpuMs"
@@ -37,28 +42,65 @@ _OTHER_RESOURCES: Final = frozenset({CPU, MEMORY})
 def find_segments(state: ClusterState, now: float, user_label: str = "") -> Iterator[Segment]:
     """Yield a segment for each pod that holds or held room, those that go on until ``now``.
 
-    A pod begins when the kubelet accepts it, or is created where nobody says so. Room that is held
-    for a Reservation and that no pod uses is none. ``user_label`` is the label that names the user.
+    A pod begins when it is bound. Room that is held for a Reservation and that no pod uses is none.
+    ``user_label`` is the label that names the user.
     """
     models: dict[str, str] = {}
-    for pod in state.pods.values():
-        if not pod.node or pod.handling in {Handling.RESERVE, Handling.STAND_IN}:
-            continue
+    pods = [
+        pod
+        for pod in state.pods.values()
+        if pod.node and pod.handling not in {Handling.RESERVE, Handling.STAND_IN}
+    ]
+    slices = _share_slices(pods, now)
+    for pod in pods:
         if pod.node not in models:
             row = state.table.row_of.get(pod.node)
             models[pod.node] = "" if row is None else model_of(state.table.node_at(row))
         held = measure_gpus(pod)
         start, end, basis = _times_of(pod, now)
-        yield make_segment(
+        cause, by = find_cause(pod) or ("", "")
+        segment = make_segment(
             pod.uid,
             make_holder(state, pod, models[pod.node] if held.amount else "", user_label),
             start,
             end,
-            held.amount,
+            held.with_slices(slices.get(pod.uid, 0)),
             basis=basis,
-            amounts={key: amount for key, amount in pod.shape.requests if key in _OTHER_RESOURCES},
+            amounts=other_amounts_of(pod),
             flags=_flags_of(held),
         )
+        if cause:
+            saved = _ms(pod.checkpointed)
+            segment = replace(segment, cause=str(cause), by=by, checkpointed=saved)
+        yield segment
+
+
+def look_at(state: ClusterState, now: float, user_label: str = "") -> UsageLook:
+    """Return all of usage that can be seen now; ``now`` is in seconds since the epoch."""
+    cluster = find_cluster_levels(state)
+    at, quotas = _ms(now), state.quotas
+    levels = find_quota_levels(quotas.solutions.values(), at) if quotas.is_in_use else {}
+    above = {spec.name: spec.parent for spec in quotas.catalog.registry.specs.values()}
+    segments = tuple(find_segments(state, now, user_label))
+    return UsageLook(segments, UsageLevels(at, levels, cluster), above)
+
+
+def _share_slices(pods: Iterable[Pod], now: float) -> Mapping[str, int]:
+    """Return what each pod has that holds slices of GPUs: seven of a GPU make a whole one."""
+    by_node: dict[str, list[SliceSpan]] = {}
+    for pod in pods:
+        if count := measure_gpus(pod).slices:
+            start, end, _ = _times_of(pod, now)
+            by_node.setdefault(pod.node, []).append(SliceSpan(pod.uid, start, end, count))
+    shares: dict[str, int] = {}
+    for spans in by_node.values():
+        shares |= share_slices(spans)
+    return shares
+
+
+def other_amounts_of(pod: Pod) -> Mapping[str, int]:
+    """Return what a pod requests besides GPUs, as far as it is counted."""
+    return {key: amount for key, amount in pod.shape.requests if key in _OTHER_RESOURCES}
 
 
 def make_holder(state: ClusterState, pod: Pod, model: str, user_label: str = "") -> Holder:
@@ -81,15 +123,15 @@ def make_holder(state: ClusterState, pod: Pod, model: str, user_label: str = "")
 
 def _times_of(pod: Pod, now: float) -> tuple[int, int, EndBasis]:
     """Return when the segment of a pod begins and ends, in milliseconds, and how that is known."""
-    start = pod.started or pod.created
+    start = start_of(pod)
     if not pod.phase.is_terminal:
         # Its own clock and that of the API server may differ.
-        return _ms(start), _ms(max(now, start)), EndBasis.OPEN
+        return start, max(_ms(now), start), EndBasis.OPEN
     if pod.finished:
-        return _ms(start), _ms(pod.finished), EndBasis.STATUS
+        return start, _ms(pod.finished), EndBasis.STATUS
     if pod.gone_by:
-        return _ms(start), _ms(max(pod.gone_by, start)), EndBasis.GRACE
-    return _ms(start), _ms(start), EndBasis.LAST_SEEN
+        return start, max(_ms(pod.gone_by), start), EndBasis.GRACE
+    return start, start, EndBasis.LAST_SEEN
 
 
 def _ms(seconds: float) -> int:

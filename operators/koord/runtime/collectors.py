@@ -29,8 +29,6 @@ from koord.core.quota.hooks import Hooks
 from koord.core.quota.status import Summary, measure
 from koord.core.reservation.metrics import find_drift, phase_series, resource_series
 from koord.core.reservation.plugin import Reservations
-from koord.core.usage.counters import UsageLabels
-from koord.core.usage.segments import MS_PER_SECOND
 from koord.kube.events import EventRecorder
 from koord.kube.evictor import Eviction
 from koord.kube.reflector import Reflector
@@ -235,17 +233,6 @@ def leadership(is_leader: Callable[[], bool]) -> SeriesCollector:
         "1 in the process that plans and writes, 0 in those that stand by.",
         [],
         lambda: [((), is_leader())],
-    )
-
-
-def usage(held: Callable[[], Iterable[tuple[UsageLabels, int]]]) -> SeriesCollector:
-    """Return the series of what pods hold, in thousandths of GPUs times milliseconds."""
-    return SeriesCollector(
-        CounterMetricFamily,
-        "koord_usage_milligpu_seconds",
-        "Thousandths of GPUs that pods have held, times seconds, while this process led.",
-        UsageLabels._fields,
-        lambda: ((labels, amount / MS_PER_SECOND) for labels, amount in held()),
     )
 
 

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from prometheus_client.core import GaugeMetricFamily
 
 from koord.answers.fragmentation import GpuCounts, count_by_model
-from koord.answers.gpus import count_gpus
+from koord.answers.gpus import count_gpus, measure_request
 from koord.core.engine.queue import Queue
 from koord.core.engine.state import ClusterState
 from koord.core.model.pods import Pod
@@ -29,13 +29,14 @@ GPUS_SECONDS: Final = 60.0
 """The same for GPUs, of which the whole cluster is looked at."""
 
 
-class _Waiting(NamedTuple):
+class TeamWaiting(NamedTuple):
     """A gang or a pod that waits; ``since`` its first pod was created."""
 
     quota: str
     reason_class: str
     gpus: int
     since: float
+    milli_gpus: int
 
 
 @dataclass(slots=True)
@@ -62,7 +63,7 @@ class TeamFigures:
         now = self.clock()
         if not 0 <= now - self._counted_at < WAITING_SECONDS:
             self._counted_at = now
-            self._waiting = _count(_find_waiting(self.state, self.queue))
+            self._waiting = _count(find_waiting(self.state, self.queue))
         return self._waiting
 
     def models(self) -> tuple[GpuCounts, ...]:
@@ -127,7 +128,8 @@ def _gauge(
     return SeriesCollector(GaugeMetricFamily, f"koord_{name}", text, labels, read)
 
 
-def _find_waiting(state: ClusterState, queue: Queue) -> Iterator[_Waiting]:
+def find_waiting(state: ClusterState, queue: Queue) -> Iterator[TeamWaiting]:
+    """Yield what waits, with the class of its reason."""
     for blocked in queue.blocked.values():
         yield _describe(state, blocked.pods, blocked.reason)
     for unit in queue.pending():
@@ -147,18 +149,19 @@ def _find_pods(state: ClusterState, name: str) -> tuple[Pod, ...]:
     return () if pod is None else (pod,)
 
 
-def _describe(state: ClusterState, pods: Iterable[Pod], reason: Reason | None) -> _Waiting:
+def _describe(state: ClusterState, pods: Iterable[Pod], reason: Reason | None) -> TeamWaiting:
     pods = tuple(pods)
     reason_class = ReasonClass.ORDER if reason is None else reason.reason_class
-    return _Waiting(
+    return TeamWaiting(
         state.quotas.quota_of(pods[0]),
         str(reason_class or ""),
         sum(count_gpus(dict(pod.shape.requests)) for pod in pods),
         min(pod.created for pod in pods),
+        sum(measure_request(dict(pod.shape.requests)).amount for pod in pods),
     )
 
 
-def _count(waiting: Iterable[_Waiting]) -> dict[tuple[str, str], _Count]:
+def _count(waiting: Iterable[TeamWaiting]) -> dict[tuple[str, str], _Count]:
     units = list(waiting)
     most = Counter(unit.quota for unit in units).most_common(MOST_QUOTAS)
     named = {quota for quota, _ in most}

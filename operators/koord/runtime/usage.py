@@ -3,17 +3,18 @@
 import time
 from typing import TYPE_CHECKING
 
-from koord.core.usage.plugin import UsageTimes
 from koord.domains.usage_settings import UsageSettings
 from koord.operators.names import PLACEMENT
-from koord.runtime import collectors
+from koord.runtime.usage_series import UsageFigures, watch_usage
 
 if TYPE_CHECKING:
     from koord.runtime.wiring import Parts
 
 
 def start(parts: "Parts") -> None:
-    if PLACEMENT not in parts.operators or not parts.settings.of(UsageSettings).metrics:
+    settings = parts.settings.of(UsageSettings)
+    if PLACEMENT not in parts.operators or not settings.metrics:
         return
-    times = parts.reader.state.plugin(UsageTimes)
-    parts.metrics.watch(collectors.usage(lambda: times.collect(time.time())))
+    queue = None if parts.placement is None else parts.placement.queue
+    figures = UsageFigures(parts.reader.state, queue, time.time, settings.budgets)
+    parts.metrics.watch(*watch_usage(figures))

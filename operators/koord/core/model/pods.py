@@ -391,6 +391,9 @@ class Pod:
     counted: tuple[tuple[str, int], ...] = ()
     """What quotas count if that is more than its requests: devices that it was or may be given."""
     move_hints: MoveHints = NO_MOVE_HINTS
+    bound: float = field(default=0.0, compare=False)
+    """When it was bound to its node, as the API server says, in seconds since the epoch; 0: it was
+    not, or nobody says so."""
     started: float = field(default=0.0, compare=False)
     """When the kubelet accepted it, in seconds since the epoch; 0 before that. Updated with the
     next change that is compared, at the latest when the pod runs."""
@@ -405,6 +408,9 @@ class Pod:
     """When it was marked for preemption or eviction, in seconds since the epoch; 0: it is not."""
     ends_until: float = field(default=0.0, compare=False)
     """Until when it may end by itself, as it was told with the mark; 0: it was told nothing."""
+    disruption: str = field(default="", compare=False)
+    """Why it is ended by something other than itself: the reason of its condition
+    ``DisruptionTarget``; empty if it is not."""
     rejection: str = field(default="", compare=False)
     """The message with which the kubelet rejected it; empty if it did not."""
     wait_reason: str = field(default="", compare=False)

@@ -4,15 +4,16 @@ Nothing is decided here, and nothing computed twice: the terms are those that th
 (``solve``), in its order.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 
 import numpy as np
 
 from koord.core.quota.entitlement import ScaledMin
 from koord.core.quota.fair_share import effective_min, grant_guarantees
 from koord.core.quota.model import ROOT, QuotaName, QuotaSpec
-from koord.core.quota.solve import Solution
+from koord.core.quota.solve import Level, Solution
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,25 +139,66 @@ def _find_loans(solution: Solution, key: str) -> Iterator[tuple[int, int, int]]:
     for parent, first, end in solution.inputs.tree.layout.levels:
         level = solution.level(key, parent)
         if level is not None:
-            floors = [*map(effective_min, level.minimum, level.scaled, level.wants, level.share)]
+            floors, idle = _find_idle(solution, key, level, first, end)
             used = solution.used_with_children[key][first:end]
-            # What a quota requests of its guarantee it does not lend, even if others use it.
-            kept = map(max, used, level.share)
-            idle = [
-                max(0, floor - amount) if may_lend else 0
-                for floor, amount, may_lend in zip(floors, kept, level.lends, strict=True)
-            ]
             for lender, borrower, amount in lend(used, floors, level.total, idle):
                 yield first + lender, first + borrower, amount
+
+
+def find_lent(solution: Solution, key: str) -> Mapping[QuotaName, int]:
+    """Return how much of a resource each quota lends: the sums of its loans, without the pairs."""
+    names = solution.inputs.tree.layout.names
+    lent: dict[QuotaName, int] = {}
+    for parent, first, end in solution.inputs.tree.layout.levels:
+        level = solution.level(key, parent)
+        if level is None:
+            continue
+        floors, idle = _find_idle(solution, key, level, first, end)
+        used = solution.used_with_children[key][first:end]
+        amounts = lend_in_all(used, floors, level.total, idle)
+        lent.update({names[first + row]: n for row, n in enumerate(amounts) if n})
+    return lent
+
+
+def _find_idle(
+    solution: Solution, key: str, level: Level, first: int, end: int
+) -> tuple[list[int], list[int]]:
+    """Return what the children of a parent are guaranteed, and how much of it is idle."""
+    floors = [*map(effective_min, level.minimum, level.scaled, level.wants, level.share)]
+    used = solution.used_with_children[key][first:end]
+    # What a quota requests of its guarantee it does not lend, even if others use it.
+    kept = map(max, used, level.share)
+    idle = [
+        max(0, floor - amount) if may_lend else 0
+        for floor, amount, may_lend in zip(floors, kept, level.lends, strict=True)
+    ]
+    return floors, idle
+
+
+def lend_in_all(
+    used: Sequence[int], floors: Sequence[int], total: int, idle: Sequence[int]
+) -> list[int]:
+    """Return how much each lends to all borrowers together; as ``lend``, without the pairs."""
+    _, lent = _find_lent_total(used, floors, total, idle)
+    most = sum(idle)
+    upto = [lent * done // most if lent else 0 for done in accumulate(idle)]
+    return [now - before for before, now in pairwise((0, *upto))]
+
+
+def _find_lent_total(
+    used: Sequence[int], floors: Sequence[int], total: int, idle: Sequence[int]
+) -> tuple[list[int], int]:
+    """Return what each uses beyond its guarantee, and how much of that all together have lent."""
+    over = [max(0, amount - floor) for floor, amount in zip(floors, used, strict=True)]
+    free = max(0, total - sum(floors))
+    return over, min(max(0, sum(over) - free), sum(idle))
 
 
 def lend(
     used: Sequence[int], floors: Sequence[int], total: int, idle: Sequence[int]
 ) -> Iterator[tuple[int, int, int]]:
     """Yield (lender, borrower, amount), by place; ``total`` is what all of them divide."""
-    over = [max(0, amount - floor) for floor, amount in zip(floors, used, strict=True)]
-    free = max(0, total - sum(floors))
-    lent = min(max(0, sum(over) - free), sum(idle))
+    over, lent = _find_lent_total(used, floors, total, idle)
     pairs = [(lender, borrower) for lender in range(len(idle)) for borrower in range(len(over))]
     # Rounded down as a running total, so that the parts add up to the whole.
     done = given = 0

@@ -1,14 +1,17 @@
-"""Work that was lost: what a job had held when it was ended by something other than itself.
+"""Work that was lost: what a pod had held when it was ended by something other than itself.
 
 A job that saves its work says when (the annotation ``checkpointed-at``): what it held since then is
 lost. Without that nobody knows, and all it held since it started is the most that can be lost.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from types import MappingProxyType
+from typing import Final
 
-from koord.core.usage.segments import Segment, Window
+from koord.core.model.pods import Pod, PodPhase
+from koord.core.usage.segments import EndBasis, Segment, Window
 
 
 class LossBasis(StrEnum):
@@ -16,6 +19,32 @@ class LossBasis(StrEnum):
 
     CHECKPOINT = "Checkpoint"
     AT_MOST = "AtMost"
+
+
+class LossCause(StrEnum):
+    """What ended it."""
+
+    PREEMPTED = "Preempted"
+    """Its room was given to others."""
+    RECLAIMED = "Reclaimed"
+    """Its quota used too much."""
+    EVICTED = "Evicted"
+    """By others, or because its gang is restarted as a whole."""
+    NODE_LOST = "NodeLost"
+    REJECTED = "Rejected"
+    """By the kubelet of its node."""
+
+
+_OF_DISRUPTION: Final[Mapping[str, LossCause]] = MappingProxyType(
+    {
+        "PreemptionByScheduler": LossCause.PREEMPTED,
+        "DeletionByTaintManager": LossCause.NODE_LOST,
+        "DeletionByPodGC": LossCause.NODE_LOST,
+        "EvictionByEvictionAPI": LossCause.EVICTED,
+        "TerminationByKubelet": LossCause.EVICTED,
+    }
+)
+"""Reason of the condition ``DisruptionTarget`` -> what it means."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +55,27 @@ class LostWork:
     basis: LossBasis
     cause: str
     by: str = ""
+
+
+def find_cause(pod: Pod) -> tuple[LossCause, str] | None:
+    """Return what ends a pod and for whom; None if it ends by itself, or goes on."""
+    if pod.phase is PodPhase.SUCCEEDED:
+        return None
+    if pod.preempted_by is not None:
+        return LossCause.PREEMPTED, pod.preempted_by.preemptor
+    if pod.is_reclaimed:
+        return LossCause.RECLAIMED, ""
+    if pod.rejection:
+        return LossCause.REJECTED, ""
+    cause = _OF_DISRUPTION.get(pod.disruption)
+    return None if cause is None else (cause, "")
+
+
+def loss_of(segment: Segment) -> LostWork | None:
+    """Return what was lost with a pod as it ended; None if nothing was."""
+    if not segment.cause or segment.basis in {EndBasis.OPEN, EndBasis.CHANGED}:
+        return None
+    return find_lost([segment], segment.end, segment.cause, segment.by, segment.checkpointed)
 
 
 def find_lost(

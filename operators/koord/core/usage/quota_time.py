@@ -56,12 +56,13 @@ def integrate(levels: Iterable[QuotaLevel], window: Window) -> QuotaTime:
         end = window.end if level is None else min(max(level.at, window.start), window.end)
         if current is not None:
             start = min(max(current.at, window.start), window.end)
-            total += _hold(current, max(0, end - start))
+            total += hold_level(current, max(0, end - start))
         current = level
     return total
 
 
-def _hold(level: QuotaLevel, milliseconds: int) -> QuotaTime:
+def hold_level(level: QuotaLevel, milliseconds: int) -> QuotaTime:
+    """Return the time of a quota whose amounts do not change."""
     used, guaranteed = level.used, level.guaranteed
     wanted = max(used, level.demand)
     return QuotaTime(

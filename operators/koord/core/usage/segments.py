@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
+from koord.core.model.pods import Pod
+
 MS_PER_SECOND: Final = 1_000
 
 
@@ -72,6 +74,13 @@ class Segment:
     basis: EndBasis = EndBasis.OPEN
     amounts: tuple[tuple[str, int], ...] = ()
     flags: tuple[Flag, ...] = ()
+    uncertain: int = 0
+    """For how many milliseconds more or less it may have gone on than is known."""
+    cause: str = ""
+    """What ends it, if that is not itself, and ``by`` for whom: see ``lost``."""
+    by: str = ""
+    checkpointed: int = 0
+    """When its work was saved last, in milliseconds; 0: never."""
 
     @property
     def milliseconds(self) -> int:
@@ -105,6 +114,14 @@ def make_segment(  # noqa: PLR0913 - a segment has that many parts
     return Segment(uid, holder, start, end, milli_gpus, basis, held, flags)
 
 
+def start_of(pod: Pod) -> int:
+    """Return since when a pod holds its room, in milliseconds: as its binding says, or nearly so.
+
+    Where nobody says when it was bound, it is when the kubelet accepted it, or its creation.
+    """
+    return round((pod.bound or pod.started or pod.created) * MS_PER_SECOND)
+
+
 @dataclass(frozen=True, slots=True)
 class Window:
     """The time from ``start`` up to ``end``, in milliseconds since the epoch."""
@@ -128,6 +145,7 @@ class Window:
 
 
 def _cut(segment: Segment, window: Window) -> Segment:
-    end = min(segment.end, window.end)
-    basis = segment.basis if end == segment.end else EndBasis.CHANGED
-    return replace(segment, start=max(segment.start, window.start), end=end, basis=basis)
+    end, start = min(segment.end, window.end), max(segment.start, window.start)
+    if end == segment.end:
+        return replace(segment, start=start)
+    return replace(segment, start=start, end=end, basis=EndBasis.CHANGED, uncertain=0)

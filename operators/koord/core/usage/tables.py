@@ -11,7 +11,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
-from koord.core.usage.segments import EndBasis, Flag, Holder, Segment, Window
+from koord.core.usage.segments import Flag, Holder, Segment, Window
 
 MILLI_GPU_MS_PER_HOUR: Final = 1_000 * 3_600 * 1_000
 """One GPU for one hour."""
@@ -45,11 +45,14 @@ ROW_OF: Final[Mapping[By, Callable[[Holder], str]]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class UsageRow:
-    """What was held under one name: thousandths of GPUs times milliseconds, and pods."""
+    """What was held under one name: thousandths of GPUs times milliseconds, and by how many pods.
+
+    None: nobody has counted them.
+    """
 
     name: str
     held: int
-    pods: int
+    pods: int | None
     amounts: tuple[tuple[str, int], ...] = ()
     """Other resources, each times milliseconds."""
 
@@ -69,16 +72,8 @@ class UsageTable:
     """Pods that ended before they began, by clocks that differ."""
 
 
-def tabulate(
-    segments: Iterable[Segment],
-    by: By,
-    window: Window,
-    uncertainty_of: Callable[[Segment], int] = lambda _: 0,
-) -> UsageTable:
-    """Return what was held in a window.
-
-    ``uncertainty_of`` returns for how many milliseconds a pod may have held more than is known.
-    """
+def tabulate(segments: Iterable[Segment], by: By, window: Window) -> UsageTable:
+    """Return what was held in a window."""
     held: Counter[str] = Counter()
     pods: dict[str, set[str]] = {}
     amounts: dict[str, Counter[str]] = {}
@@ -99,8 +94,7 @@ def tabulate(
             counts[resource] += amount * part.milliseconds
         if Flag.ESTIMATED in part.flags:
             estimated += part.held
-        if part.basis in {EndBasis.LAST_SEEN, EndBasis.GRACE}:
-            uncertain += uncertainty_of(part)
+        uncertain += part.uncertain
     rows = [
         UsageRow(name, held[name], len(uids), tuple(sorted(amounts[name].items())))
         for name, uids in pods.items()

@@ -9,6 +9,7 @@ import msgspec
 from koord.api.keys import operators
 from koord.core.eviction.model import read_victim_text
 from koord.core.model.pods import PodPhase, PreemptedBy
+from koord.core.model.text import cut
 from koord.kube.decode import MALFORMED
 from koord.kube.preemption_records import read_preempted_by
 from koord.kube.wire import PodStatus, WireCondition, WirePod
@@ -18,6 +19,8 @@ UNSCHEDULABLE: Final = "Unschedulable"
 GATED: Final = "SchedulingGated"
 SCALE_UP: Final = "koord-operators: "
 """How our message begins where we mark a pod with a gate for cluster autoscalers."""
+_DISRUPTION: Final = "DisruptionTarget"
+_MOST_REASON: Final = 64
 _OUT_OF: Final = "OutOf"
 _ADMISSION_FAILURES: Final = frozenset(
     {
@@ -72,6 +75,10 @@ class PodMarks(NamedTuple):
     """Since when disruption budgets protect it from reclaim; 0: they do not."""
     rejection: str = ""
     wait_reason: str = ""
+    bound: float = 0.0
+    """When it was bound, as the API server writes with the binding; 0: it was not."""
+    disruption: str = ""
+    """Why it is ended by something other than itself, as Kubernetes says; empty: it is not."""
 
 
 def read_marks(wire: WirePod) -> PodMarks:
@@ -99,7 +106,19 @@ def read_marks(wire: WirePod) -> PodMarks:
         protected,
         rejection,
         "" if placed is None else placed.reason,
+        _read_bound(wire, conditions.get(POD_SCHEDULED)),
+        _read_disruption(conditions.get(_DISRUPTION)),
     )
+
+
+def _read_disruption(target: WireCondition | None) -> str:
+    is_target = target is not None and target.status == "True"
+    return cut(target.reason, _MOST_REASON) if target is not None and is_target else ""
+
+
+def _read_bound(wire: WirePod, scheduled: WireCondition | None) -> float:
+    is_bound = bool(wire.spec.node_name) and scheduled is not None and scheduled.status == "True"
+    return _time_of(scheduled) if scheduled is not None and is_bound else 0.0
 
 
 def _time_of(condition: WireCondition) -> float:

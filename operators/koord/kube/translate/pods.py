@@ -200,6 +200,8 @@ class PodTranslator:
             attraction=self._intern(_attraction(meta)),
             reserved_node=self._intern(shaped.pinned_to) if is_daemon and not gates else "",
             move_hints=read_move_hints(meta.annotations, spec.volumes),
+            bound=marks.bound,
+            disruption=marks.disruption,
             started=status.start_time.timestamp() if status.start_time else 0.0,
             finished=read_finished(status),
             checkpointed=read_time(_annotation(meta, CHECKPOINTED_AT)),
