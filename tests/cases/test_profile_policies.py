@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ from koord.core.model.selectors import Requirement, SelectorOperator
 from koord.core.profiles.apply import apply_profiles
 from koord.core.profiles.generate import generate
 from koord.core.profiles.policy import NAMESPACE_NAME
+from koord.core.profiles.translation import AGENT_ANNOTATION
 from koord.kube.admission_policies import BINDING, POLICY, make_binding, make_policy
 from koord.kube.translate.amounts import parse_amount
 from koord_sandbox.errors import SandboxApiError
@@ -83,7 +85,10 @@ def show(pod: dict[str, Any]) -> dict[str, Any]:
     meta, spec = pod["metadata"], pod["spec"]
     return {
         "labels": meta.get("labels") or {},
-        "annotations": meta.get("annotations") or {},
+        "annotations": {
+            key: read_amounts(text) if key == AGENT_ANNOTATION else text
+            for key, text in (meta.get("annotations") or {}).items()
+        },
         "nodeSelector": spec.get("nodeSelector") or {},
         "affinity": spec.get("affinity"),
         "scheduler": spec.get("schedulerName") or "default-scheduler",
@@ -101,6 +106,17 @@ def show(pod: dict[str, Any]) -> dict[str, Any]:
             }
             for container in (*spec["containers"], *(spec.get("initContainers") or ()))
         ],
+    }
+
+
+def read_amounts(text: str) -> object:
+    """Return what the agent is told, with amounts as numbers: the server writes 1000 as 1k."""
+    return {
+        container: {
+            kind: {name: parse_amount(name, amount) for name, amount in amounts.items()}
+            for kind, amounts in kinds.items()
+        }
+        for container, kinds in json.loads(text)["containers"].items()
     }
 
 

@@ -25,6 +25,20 @@ def make_asking(**selector: str):
     return make_pod("w-0").selector(**selector).build()
 
 
+def test_a_pod_that_breaks_rules_of_qos_is_told_so() -> None:
+    pod = make_pod("w-0").labels(**{"koordinator.sh/qosClass": "LSR"}).requests(cpu=2500).build()
+    assert ask_pod(make_reading(pod)).advice[-2:] == (
+        (
+            "QoS LSR cannot be combined with no priority class: set priorityClassName to that of "
+            "koord-prod, or choose another QoS."
+        ),
+        (
+            "Pods of QoS LSR get whole CPUs for themselves, and this one requests 2.5: request a "
+            "whole number, or choose LS."
+        ),
+    )
+
+
 def test_a_misspelled_pod_group_gets_the_nearest_name() -> None:
     advice = ask_pod(make_reading(GROUP, *PODS), "team/w-0").advice
     assert advice[0] == "There is a PodGroup train. Did you mean that?"

@@ -40,12 +40,23 @@ def pool(sandbox: Sandbox) -> Iterator[list[str]]:
 
 @pytest.fixture
 def create(sandbox: Sandbox, namespace: str, pool: list[str]) -> Callable[..., None]:
-    def create(name: str, *, gang: str = "", gpus: int = 1, **spec: Any) -> None:
+    def create(
+        name: str,
+        *,
+        gang: str = "",
+        gpus: int = 1,
+        annotations: dict[str, str] | None = None,
+        **spec: Any,
+    ) -> None:
         resources = {"limits": {"nvidia.com/gpu": str(gpus)}}
         pod = {
             "apiVersion": "v1",
             "kind": "Pod",
-            "metadata": {"name": name, "labels": {GROUP_LABEL: gang} if gang else {}},
+            "metadata": {
+                "name": name,
+                "labels": {GROUP_LABEL: gang} if gang else {},
+                "annotations": annotations or {},
+            },
             "spec": {
                 "schedulerName": "koord-scheduler",
                 "schedulingGates": [GATE],
@@ -162,6 +173,12 @@ def test_a_foreign_pod(create, sandbox, namespace) -> None:
     assert "NotOurs" in done.stdout
     assert "so somebody places it" in done.stdout
     assert "schedulerName: koord-scheduler" in done.stdout
+
+
+def test_what_a_pod_says_wrongly_to_the_agent_of_its_node(create, ask) -> None:
+    create("loud", annotations={"koordinator.sh/cpuQOS": '{"groupIdentity":9}'})
+    (advice,) = [text for text in ask("pod", "loud")["advice"] if "cpuQOS" in text]
+    assert advice.startswith("metadata.annotations[koordinator.sh/cpuQOS].groupIdentity: 9: ")
 
 
 def test_a_missing_pod_is_a_usage_error_with_similar_names(create, sandbox, namespace) -> None:

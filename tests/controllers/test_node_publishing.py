@@ -16,6 +16,8 @@ from koord.controllers.node_publishing import NodePolicy, NodePublisher
 from koord.controllers.node_ratios import NodeRatioPolicy
 from koord.controllers.node_slo import NodeSloPolicy
 from koord.core.amplification.ratios import (
+    NORMALIZATION_KEY,
+    OFFER_KEY,
     Normalization,
     NormalizationStrategies,
     OfferStrategies,
@@ -26,7 +28,7 @@ from koord.core.load.plugin import Loads
 from koord.core.model.processor import Processor
 from koord.core.nodeslo.defaults import THRESHOLDS
 from koord.core.nodeslo.plugin import NodeSlos, ObservedSlo
-from koord.core.nodeslo.render import ThresholdPart
+from koord.core.nodeslo.render import KEYS, ThresholdPart
 from koord.core.numa.model import NumaReport
 from koord.core.slo_config.plugin import SloConfig, SloConfigs
 from koord.kube.errors import Forbidden
@@ -77,8 +79,9 @@ class Server:
         return list(self.writes)
 
 
-def configure(cluster: FakeCluster, *values: object) -> None:
-    made = SloConfig("uid", {type(value): value for value in values})
+def configure(cluster: FakeCluster, *values: object, invalid: str = "") -> None:
+    problems = {invalid: ("bad",)} if invalid else {}
+    made = SloConfig("uid", {type(value): value for value in values}, problems)
     cluster.state.plugin(SloConfigs).upsert(made)
 
 
@@ -170,6 +173,30 @@ def test_each_node_gets_the_node_slo_of_its_strategy_and_owns_it() -> None:
     configure(cluster)
     ((_, body),) = server.look(cluster, policy)
     assert body["spec"]["resourceUsedThresholdWithBE"]["enable"] is False
+
+
+def test_a_text_that_was_never_valid_leaves_node_slos_as_they_are() -> None:
+    cluster, server = make_cluster().nodes(make_node("n0"), make_node("n1")), Server()
+    configure(cluster, invalid=KEYS[ThresholdPart])
+    shown = {"resourceUsedThresholdWithBE": {"enable": True}, "hostApplications": [{"name": "x"}]}
+    cluster.state.plugin(NodeSlos).upsert(ObservedSlo("n0", "u", shown))
+    written = {
+        path.rpartition("/")[2]: body["spec"]
+        for path, body in server.look(cluster, slos_of(server, cluster))
+    }
+    assert written["n0"]["resourceUsedThresholdWithBE"] == {"enable": True}
+    assert "hostApplications" not in written["n0"]
+    assert written["n1"]["resourceUsedThresholdWithBE"] == THRESHOLDS
+
+
+@pytest.mark.parametrize(("given", "invalid"), [(XEON, OFFER_KEY), (TWICE, NORMALIZATION_KEY)])
+def test_a_text_that_was_never_valid_leaves_ratios_as_they_are(given: object, invalid: str) -> None:
+    cluster, server = make_cluster().nodes(make_node("n0")), Server()
+    upsert_numa(cluster.state, NumaReport("n0", processor=Processor("Xeon")))
+    configure(cluster, given, invalid=invalid)
+    assert server.look(cluster, ratios_of(server, cluster)) == []
+    configure(cluster, XEON, TWICE, invalid=invalid)  # the last valid one is in force
+    assert len(server.look(cluster, ratios_of(server, cluster))) == 1
 
 
 def test_it_is_said_once_that_nothing_applies_node_slos() -> None:

@@ -60,11 +60,16 @@ def test_the_first_matching_strategy_is_merged_over_that_of_the_cluster() -> Non
             "clusterStrategy": {"enable": True, "cpuSuppressThresholdPercent": 60},
             "nodeStrategies": [
                 {**LARGE, "cpuSuppressThresholdPercent": 80},
-                {**LARGE, "cpuSuppressThresholdPercent": 90, "enable": False},
+                {
+                    "nodeSelector": {"matchLabels": {"pool": "gpu"}},
+                    "cpuSuppressThresholdPercent": 90,
+                    "enable": False,
+                },
             ],
         }
     )
-    small, large = (render(settings, {"size": size}) for size in ("small", "large"))
+    small = render(settings, {"size": "small"})
+    large = render(settings, {"size": "large", "pool": "gpu"})
     assert small["resourceUsedThresholdWithBE"] == {
         **THRESHOLDS,
         "enable": True,
@@ -75,6 +80,14 @@ def test_the_first_matching_strategy_is_merged_over_that_of_the_cluster() -> Non
         "enable": True,
         "cpuSuppressThresholdPercent": 80,
     }
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_an_entry_that_can_select_a_node_of_an_earlier_one_is_refused(name: str) -> None:
+    is_flat = name in {NORMALIZATION_CONFIG.name, OFFER_CONFIG.name, "host-application-config"}
+    field = "nodeConfigs" if is_flat else "nodeStrategies"
+    (problem,) = problems_of(name, {field: [LARGE, {"name": "again", **LARGE}]})
+    assert problem.startswith(f"{name}.{field}[1].nodeSelector: again: can select a node that")
 
 
 def test_classes_are_merged_field_by_field_and_lists_are_replaced() -> None:

@@ -1,5 +1,6 @@
 """What profiles do to pods, and which policies there are for them: worked examples and laws."""
 
+import json
 import random
 import uuid
 
@@ -12,6 +13,7 @@ from koord.core.profiles.generate import PublishOutcome, generate, name_policy, 
 from koord.core.profiles.model import ClassValue
 from koord.core.profiles.overlap import can_both_hold, group_profiles
 
+BAND = "koordinator.sh/priority-class"
 SKIP = {"config.koordinator.sh/skip-update-resources": ""}
 BATCH_LABEL = {"koordinator.sh/priority-class": "koord-batch"}
 PLAIN = {
@@ -39,6 +41,58 @@ def test_batch_pods_get_batch_resources():
         "requests": {"kubernetes.io/batch-cpu": "500", "kubernetes.io/batch-memory": "1Gi"},
         "limits": {"kubernetes.io/batch-cpu": "1000", "kubernetes.io/batch-memory": "1Gi"},
     }
+
+
+BATCH_CPU, BATCH_MEMORY = "kubernetes.io/batch-cpu", "kubernetes.io/batch-memory"
+
+
+def test_agent_is_told_what_containers_have_of_batch_resources():
+    key = "node.koordinator.sh/extended-resource-spec"
+    pod = make_pod({}, {key: "a lie"}, [PLAIN, {"image": "x"}], [PLAIN], [])
+    annotations = apply(pod, make_profile("a", labels=BATCH_LABEL)).pod["metadata"]["annotations"]
+    assert json.loads(annotations[key]) == {
+        "containers": {
+            "c0": {
+                "limits": {BATCH_CPU: "1000", BATCH_MEMORY: "1Gi"},
+                "requests": {BATCH_CPU: "500", BATCH_MEMORY: "1Gi"},
+            }
+        }
+    }
+    mid = apply(pod_with(), make_profile("a", priorityClassName="koord-mid")).pod["metadata"]
+    assert key not in mid["annotations"]
+
+
+def test_what_is_asked_for_the_whole_pod_goes_to_the_first_container():
+    pod = make_pod({}, {}, [{"image": "x"}, PLAIN], [], [])
+    pod["spec"]["resources"] = {"requests": {"cpu": "2", "memory": "1Gi"}, "limits": {"cpu": "4"}}
+    spec = apply(pod, make_profile("a", labels=BATCH_LABEL)).pod["spec"]
+    assert spec["containers"][0]["resources"] == {
+        "requests": {BATCH_CPU: "1500"},
+        "limits": {BATCH_CPU: "3000"},
+    }
+    assert spec["containers"][1]["resources"]["requests"][BATCH_CPU] == "500"
+    assert "resources" not in spec
+    pod["spec"]["resources"] = {"requests": {"cpu": "2", "hugepages-2Mi": "4Mi"}}
+    spec = apply(pod, make_profile("a", labels=BATCH_LABEL)).pod["spec"]
+    assert spec["resources"] == {"requests": {"hugepages-2Mi": "4Mi"}}
+
+
+def test_label_of_another_class_is_replaced():
+    """Or whoever creates a pod decides its class, not the profile."""
+    profile = make_profile("a", qosClass="BE", priorityClassName="koord-batch")
+    for says in ("koord-prod", "koord-free", "nonsense"):
+        applied = apply(pod_with(labels={"koordinator.sh/priority-class": says}), profile)
+        assert applied.pod["metadata"]["labels"]["koordinator.sh/priority-class"] == "koord-batch"
+        assert BATCH_CPU in resources_of(applied)["requests"]
+    assert (
+        "koordinator.sh/priority-class" not in apply(pod_with(), profile).pod["metadata"]["labels"]
+    )
+    own = make_profile("a", priorityClassName="koord-batch", labelKeysMapping={"a": BAND})
+    applied = apply(pod_with(labels={BAND: "koord-prod"}), own)
+    assert applied.pod["metadata"]["labels"] == {BAND: "koord-prod"}
+    other = make_profile("a", priorityClassName="other")  # of no range: the label says it
+    applied = apply(pod_with(labels={BAND: "koord-prod"}), other)
+    assert applied.pod["metadata"]["labels"] == {BAND: "koord-prod"}
 
 
 def test_pods_of_free_and_prod_keep_their_resources():

@@ -29,6 +29,7 @@ from koord.core.gang.reasons import (
 from koord.core.model.gangs import GangKey
 from koord.core.model.nodes import Node
 from koord.core.model.pods import Pod, PodShape
+from koord.core.model.qos_rules import describe, find_qos_problems
 from koord.core.model.reasons import Reason, WaitingForForeignGate
 from koord.core.model.text import named, plural
 from koord.core.quota.entitlement import UNKNOWN, ReclaimSetting
@@ -90,6 +91,14 @@ def hint_at_gates(gates: Iterable[str]) -> tuple[str, ...]:
         "Correct it in the pod template and create the pods again: no gate can be added later."
     )
     return (*hints[:MAX_HINTS], correct) if hints else ()
+
+
+def find_qos_hints(pod: Pod) -> tuple[str, ...]:
+    """Return which rules of QoS and priority class a pod breaks: policies may refuse its like."""
+    requests = {name: amount for name, amount in pod.shape.requests if amount}
+    problems = find_qos_problems(pod.profile.labels, pod.priority, requests)
+    texts = map(describe, problems)
+    return tuple(f"{text[0].upper()}{text[1:]}." for text in texts)[:MAX_HINTS]
 
 
 def find_owner_hints(state: ClusterState, gang: GangKey, below: BelowMin) -> tuple[str, ...]:

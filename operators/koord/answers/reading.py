@@ -150,6 +150,8 @@ class TargetDetails:
     owners: tuple[str, ...] = ()
     slips: tuple[MisspelledKey, ...] = ()
     """Probable misspellings of the keys that describe a gang."""
+    agent_notes: tuple[str, ...] = ()
+    """What is wrong with what a pod says to the agent of its node, or with its QoS."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from koord.answers.hints import (
     find_help,
     find_hints,
     find_owner_hints,
+    find_qos_hints,
     hint_at_gates,
 )
 from koord.answers.leaders import Leader
@@ -253,11 +254,13 @@ def _answer_for_pod(reading: Reading, target: Target, now: float) -> _Answer:
         offers=() if is_unknown(reading, KindName.NODES) else explanation.offers,
         advice=(
             *(f"The key {slip.key} {slip.problem}." for slip in details.slips),
+            *details.agent_notes,
             *(
                 _advise_foreign(pod, details)
                 if is_foreign
                 else _advise(reading, reason, explanation.closed)
             ),
+            *find_qos_hints(pod),
         ),
         add=_ADD if is_foreign or _has_foreign_members(reason) else "",
         owner=find_owner((pod,)),

@@ -7,6 +7,7 @@ missing then is a *gap*. Decides nothing, and puts nothing into a state.
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import msgspec
@@ -17,6 +18,7 @@ from koord.answers.reports import Reported, SeenCondition, make_report
 from koord.answers.standing import QueueStanding
 from koord.api.keys import operators
 from koord.api.misspelled_keys import find_misspelled_keys
+from koord.api.pod_qos import find_qos_problems
 from koord.cli.connection import path_in
 from koord.controllers.queue_status import read_standing
 from koord.core.engine.state import ClusterState
@@ -48,6 +50,7 @@ _AT_ONCE: Final = 50
 BUSY_SECONDS: Final = 5.0
 """How long requests to a busy server are repeated."""
 
+_MOST_NOTES: Final = 4
 _METRICS: Final = "nodes.metrics.k8s.io and pods.metrics.k8s.io"
 
 W = TypeVar("W", bound=HasMeta)
@@ -159,7 +162,7 @@ class KindReader:
         meta, seen = item.metadata, cast("WirePod | WireCustomResource", item)
         is_named = meta.name == self._target.name
         if is_named and path == self._path and meta.namespace in self._places:
-            self.details = _see(seen)
+            self.details = replace(_see(seen), agent_notes=_find_agent_notes(seen))
         if path in self._kind_of and not (isinstance(item, WirePod) and item.spec.node_name):
             title = f"{meta.namespace}/{meta.name}".removeprefix("/")
             self.all_details[self._kind_of[path], title] = _see(seen)
@@ -225,6 +228,17 @@ def _see(wire: WirePod | WireCustomResource) -> TargetDetails:
     except MALFORMED:
         status = None
     return TargetDetails(_by_type((status and status.conditions) or []), owners=owners)
+
+
+def _find_agent_notes(wire: WirePod | WireCustomResource) -> tuple[str, ...]:
+    """Return what is wrong with what a pod says to the agent of its node."""
+    if not isinstance(wire, WirePod):
+        return ()
+    meta = wire.metadata
+    return tuple(
+        f"{problem}. The pod is placed all the same; an agent may ignore it."
+        for problem in find_qos_problems(meta.labels or {}, meta.annotations or {})[:_MOST_NOTES]
+    )
 
 
 class _Conditions(msgspec.Struct):

@@ -6,6 +6,8 @@ from typing import Final
 
 from koord.core.amplification.publish import RatioChange, find_change
 from koord.core.amplification.ratios import (
+    NORMALIZATION_KEY,
+    OFFER_KEY,
     BadRatio,
     NormalizationStrategies,
     OfferStrategies,
@@ -44,6 +46,10 @@ class NodeRatioPolicy:
         self._normalizations = config.of(NormalizationStrategies)
         self._offers = config.of(OfferStrategies)
         self._refused = 0
+        # A ratio is made of both: while one is invalid, and was never valid, all stay as they are.
+        for key, of in ((NORMALIZATION_KEY, self._normalizations), (OFFER_KEY, self._offers)):
+            if of is None and config.has_problems(key):
+                return False
         return self._normalizations is not None or self._offers is not None
 
     def find(self, node: Node) -> RatioChange | None:

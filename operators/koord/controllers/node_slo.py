@@ -10,7 +10,7 @@ from koord.core.load.model import LoadSource
 from koord.core.load.plugin import Loads
 from koord.core.model.nodes import Node
 from koord.core.nodeslo.plugin import NodeSlos
-from koord.core.nodeslo.render import FIELDS, SloSettings, is_shown, render
+from koord.core.nodeslo.render import FIELDS, KEYS, SloSettings, is_shown, keep_fields, render
 from koord.core.slo_config.plugin import SloConfigs
 from koord.kube.client import Client, Media
 from koord.kube.translate.node_slo import MANAGER, bandwidth_of, make_node_slo
@@ -35,6 +35,8 @@ class NodeSloPolicy:
     """Nodes of which koordlet reports, at the last look."""
     without_agent: int = 0
     _settings: SloSettings = field(default_factory=SloSettings)
+    _unknown: tuple[str, ...] = ()
+    """Fields of which nothing valid was ever read: they stay as they are."""
     _agents: frozenset[str] = frozenset()
     _is_warned: bool = False
 
@@ -42,6 +44,11 @@ class NodeSloPolicy:
         config = self.state.plugin(SloConfigs)
         parts = {part: config.of(part) for part in FIELDS}
         self._settings = SloSettings({kind: part for kind, part in parts.items() if part})
+        self._unknown = tuple(
+            FIELDS[kind]
+            for kind, part in parts.items()
+            if not part and config.has_problems(KEYS[kind])
+        )
         reports = self.state.plugin(Loads).of_source(LoadSource.NODE_METRIC)
         self._agents = frozenset(report.node for report in reports if report.updated)
         self.with_agent = self.without_agent = 0
@@ -54,6 +61,8 @@ class NodeSloPolicy:
             self.without_agent += 1
         spec = render(self._settings, node.labels, bandwidth_of(node))
         present = self.state.plugin(NodeSlos).objects.get(node.name)
+        if present is not None:
+            spec = keep_fields(spec, present.spec, self._unknown)
         return None if present is not None and is_shown(present.spec, spec) else spec
 
     async def write(self, node: Node, change: object) -> None:

@@ -15,6 +15,9 @@ from koord.core.model.node_strategies import NodeStrategies
 from koord.core.model.processor import Processor
 from koord.core.model.units import CPU
 
+NORMALIZATION_KEY: Final = "cpu-normalization-config"
+OFFER_KEY: Final = "resource-amplification-config"
+"""Keys of the configuration."""
 HUNDREDTHS: Final = 100
 """A ratio of 1, as it is written: with two decimals."""
 LOWEST: Final = 1.0

@@ -53,6 +53,24 @@ def is_selected(labels: Mapping[str, str], selector: LabelSelector) -> bool:
     return all(_holds(labels.get(requirement.key), requirement) for requirement in selector)
 
 
+def can_select_alike(first: LabelSelector, second: LabelSelector) -> bool:
+    """Whether an object that just fulfils one of two selectors is selected by the other."""
+    if first is None or second is None:
+        return False
+    return is_selected(_fulfil(first), second) or is_selected(_fulfil(second), first)
+
+
+def _fulfil(selector: tuple[Requirement, ...]) -> dict[str, str]:
+    """Return the fewest labels that a selector asks for."""
+    labels = {}
+    for requirement in selector:
+        if requirement.operator is SelectorOperator.IN and requirement.values:
+            labels[requirement.key] = requirement.values[0]
+        elif requirement.operator is SelectorOperator.EXISTS:
+            labels[requirement.key] = ""
+    return labels
+
+
 def _holds(value: str | None, requirement: Requirement) -> bool:
     match requirement.operator:
         case SelectorOperator.IN:

@@ -4,7 +4,7 @@ Works on JSON values: mappings are merged field by field, anything else is repla
 What fields mean, and which values they may have, is checked where they are read.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -56,6 +56,14 @@ FIELDS: Final[Mapping[type[SloPart], str]] = {
     HostApplicationPart: "hostApplications",
 }
 """Part -> its field of the spec."""
+KEYS: Final[Mapping[type[SloPart], str]] = {
+    ThresholdPart: "resource-threshold-config",
+    QosPart: "resource-qos-config",
+    BurstPart: "cpu-burst-config",
+    SystemPart: "system-config",
+    HostApplicationPart: "host-application-config",
+}
+"""Part -> its key of the configuration."""
 _APPLICATIONS: Final = "applications"
 
 
@@ -95,6 +103,16 @@ def render(settings: SloSettings, labels: Mapping[str, str], bandwidth: str = ""
     if bandwidth:
         spec[SYSTEM_FIELD][BANDWIDTH] = bandwidth
     return {name: value for name, value in spec.items() if value}
+
+
+def keep_fields(rendered: Json, present: Json, fields: Iterable[str]) -> dict[str, Any]:
+    """Return what was rendered, with some fields as they are at present."""
+    kept = dict(rendered)
+    for name in fields:
+        kept.pop(name, None)
+        if name in present:
+            kept[name] = present[name]
+    return kept
 
 
 def is_shown(spec: Json, rendered: Json) -> bool:

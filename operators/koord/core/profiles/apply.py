@@ -5,6 +5,7 @@ does this.
 """
 
 import copy
+import json
 from collections.abc import Iterable, Mapping, MutableMapping
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Decimal, InvalidOperation
@@ -18,10 +19,11 @@ from koord.core.model.koordinator_class import (
     KoordinatorClass,
     KoordinatorQos,
     find_class_by_priority,
+    name_of_tier,
     parse_class,
 )
 from koord.core.model.selectors import is_selected
-from koord.core.model.units import CPU, MEMORY
+from koord.core.model.units import CPU
 from koord.core.profiles.generate import PublishOutcome, judge
 from koord.core.profiles.model import (
     LABEL_VALUE,
@@ -32,13 +34,23 @@ from koord.core.profiles.model import (
     CopyText,
     PutField,
     PutText,
+    ReplaceText,
     Step,
     TextMap,
 )
 from koord.core.profiles.policy import UUID, find_lot_start
-from koord.core.profiles.translation import CONTAINERS, KINDS
+from koord.core.profiles.translation import (
+    AGENT_ANNOTATION,
+    CONTAINERS,
+    KINDS,
+    MOST,
+    RESOURCES,
+)
 
 Document = dict[str, Any]
+_MILLI: Final = 1000
+_MAX_TEXT: Final = 64
+"""Characters of a quantity; longer ones are nonsense."""
 _SUFFIXES: Final[Mapping[str, Decimal]] = {
     "n": Decimal("1e-9"),
     "u": Decimal("1e-6"),
@@ -94,8 +106,8 @@ def apply_profiles(
         if (verdict := verdicts[profile.name]) is None or verdict.outcome is PublishOutcome.NEVER
     )
     tier = "" if spares or not applied else find_tier(made)
-    if tier and not made["spec"].get("resources"):
-        _translate(made["spec"], tier)
+    if tier:
+        _translate(made, tier)
     return AppliedProfiles(made, tuple(profile.name for profile in applied))
 
 
@@ -131,6 +143,10 @@ def _take_step(pod: Document, step: Step) -> None:
             texts = _texts_of(pod, step.where)
             if step.source in texts:
                 texts[step.key] = texts[step.source]
+        case ReplaceText():
+            texts = _texts_of(pod, step.where)
+            if step.key in texts:
+                texts[step.key] = step.value
         case AppendText():
             texts = _texts_of(pod, step.where)
             whole = f"{texts.get(step.key)}{step.suffix}"
@@ -166,25 +182,102 @@ def _default_requests(pod: Mapping[str, Any]) -> None:
             resources["requests"].setdefault(name, amount)
 
 
-def _translate(spec: Mapping[str, Any], tier: str) -> None:
+def _translate(pod: Document, tier: str) -> None:
+    spec: Document = pod["spec"]
+    extra = {(kind, of): _find_extra(spec, kind, of) for kind in KINDS for of in RESOURCES}
     for container in _containers_of({"spec": spec}):
-        resources = container.get("resources") or {}
         for kind in KINDS:
-            amounts = resources.get(kind) or {}
-            if CPU in amounts:
-                amounts[f"kubernetes.io/{tier}-{CPU}"] = to_milli(amounts.pop(CPU))
-            if MEMORY in amounts:
-                amounts[f"kubernetes.io/{tier}-{MEMORY}"] = str(amounts.pop(MEMORY))
+            amounts = (container.get("resources") or {}).get(kind) or {}
+            for resource in RESOURCES:
+                if resource in amounts:
+                    text = _to_text(amounts.pop(resource), resource)
+                    amounts[f"kubernetes.io/{tier}-{resource}"] = text
+    for (kind, resource), more in extra.items():
+        if more <= 0:
+            continue
+        first = spec["containers"][0]
+        for name in ("resources", kind):
+            if not isinstance(first.get(name), dict):
+                first[name] = {}
+            first = first[name]
+        name = f"kubernetes.io/{tier}-{resource}"
+        first[name] = str(_to_number(first.get(name) or 0, 1) + more)
+    _clear_pod(spec)
+    if tier == TIERS[KoordinatorClass.BATCH]:
+        _describe_to_agent(pod)
+
+
+def _find_extra(spec: Document, kind: str, resource: str) -> int:
+    """Return how much is asked for the whole pod beyond what its containers asked for."""
+    of_pod = ((spec.get("resources") or {}).get(kind) or {}).get(resource)
+    if of_pod is None or not spec.get("containers"):
+        return 0
+    running = [
+        *spec["containers"],
+        *(
+            init
+            for init in spec.get("initContainers") or ()
+            if init.get("restartPolicy") == "Always"
+        ),
+    ]
+    amounts = [((c.get("resources") or {}).get(kind) or {}).get(resource) for c in running]
+    factor = _MILLI if resource == CPU else 1
+    given = sum(_to_number(amount, factor) for amount in amounts if amount is not None)
+    return max(0, _to_number(of_pod, factor) - given)
+
+
+def _clear_pod(spec: Document) -> None:
+    """Take CPU and memory from the whole pod, and all if there is nothing else."""
+    whole = spec.get("resources")
+    if not isinstance(whole, dict):
+        return
+    for kind in KINDS:
+        for resource in RESOURCES:
+            (whole.get(kind) or {}).pop(resource, None)
+    if not any(whole.get(kind) for kind in KINDS):
+        del spec["resources"]
+
+
+def _describe_to_agent(pod: Document) -> None:
+    names = [name_of_tier(KoordinatorClass.BATCH, resource) for resource in RESOURCES]
+    used = {}
+    for container in pod["spec"].get("containers") or ():
+        kinds = {}
+        for kind in reversed(KINDS):
+            amounts = (container.get("resources") or {}).get(kind) or {}
+            if listed := {name: str(amounts[name]) for name in names if name in amounts}:
+                kinds[kind] = listed
+        if kinds:
+            used[str(container.get("name"))] = kinds
+    if used:
+        text = json.dumps({"containers": used}, separators=(",", ":"), ensure_ascii=False)
+        _texts_of(pod, TextMap.ANNOTATIONS)[AGENT_ANNOTATION] = text
+
+
+def _to_text(amount: object, resource: str) -> str:
+    return to_milli(amount) if resource == CPU else str(amount)
 
 
 def to_milli(amount: object) -> str:
     """Return a quantity of CPUs in milli-CPU, rounded up; what is no quantity stays as it is."""
+    number = _read_number(amount, _MILLI)
+    return str(amount) if number is None else str(number)
+
+
+def _to_number(amount: object, factor: int) -> int:
+    return _read_number(amount, factor) or 0
+
+
+def _read_number(amount: object, factor: int) -> int | None:
+    """Return a quantity times a factor, rounded up, and no more than policies count."""
     text = str(amount)
+    if len(text) > _MAX_TEXT:
+        return None
     match = fullmatch(r"([+-]?[0-9.]+(?:[eE][+-]?[0-9]{1,2})?)([numkMGTPE]?|[KMGTPE]i)", text)
     if match is None:
-        return text
+        return None
     try:
-        exact = Decimal(match[1]) * _SUFFIXES[match[2]] * 1000
+        exact = Decimal(match[1]) * _SUFFIXES[match[2]] * factor
     except InvalidOperation:
-        return text
-    return str(int(exact.to_integral_value(ROUND_CEILING)))
+        return None
+    return int(min(exact, Decimal(MOST)).to_integral_value(ROUND_CEILING))

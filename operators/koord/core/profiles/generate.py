@@ -12,10 +12,7 @@ from hashlib import blake2s
 from typing import Any, Final
 
 from koord.core.model.koordinator_class import (
-    PRIORITY_CLASS_LABEL,
     QOS_LABEL,
-    KoordinatorClass,
-    find_class_by_priority,
     parse_class,
     parse_qos,
 )
@@ -141,14 +138,10 @@ def find_forbidden(
 ) -> QosProblem | None:
     """Return the problem of QoS and class that a profile writes, as far as both are known."""
     qos = parse_qos(profile.find_put(QOS_LABEL) or "")
-    label = profile.find_put(PRIORITY_CLASS_LABEL)
-    koordinator_class: KoordinatorClass | None
-    if label is not None:
-        koordinator_class = parse_class(label)
-    elif profile.priority_class and PRIORITY_CLASS_LABEL not in profile.written_labels:
-        koordinator_class = find_class_by_priority(classes[profile.priority_class].value)
-    else:
+    name = profile.find_class(classes)
+    if name is None:
         return None
+    koordinator_class = parse_class(name)
     if is_allowed(qos, koordinator_class):
         return None
     return QosProblem(QosRule.FORBIDDEN_COMBINATION, qos, koordinator_class)

@@ -11,9 +11,11 @@ from enum import StrEnum
 from typing import Any, Final, TypeAlias
 
 from koord.core.model.koordinator_class import (
+    PRIORITY_CLASS_LABEL,
     QOS_LABEL,
     SUB_PRIORITY_LABEL,
     KoordinatorQos,
+    find_class_by_priority,
 )
 from koord.core.model.selectors import Requirement
 
@@ -61,6 +63,15 @@ class AppendText:
 
 
 @dataclass(frozen=True, slots=True)
+class ReplaceText:
+    """Write a text over another one, if there is one."""
+
+    where: TextMap
+    key: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
 class PutField:
     """Write a field below ``spec``, whole; ``path`` is the names down to it."""
 
@@ -69,7 +80,7 @@ class PutField:
     """As JSON."""
 
 
-Step: TypeAlias = PutText | CopyText | AppendText | PutField
+Step: TypeAlias = PutText | CopyText | AppendText | ReplaceText | PutField
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +161,10 @@ class ColocationProfile:
             yield PutField(("priorityClassName",), self.priority_class)
             yield PutField(("priority",), class_value.value)
             yield PutField(("preemptionPolicy",), class_value.preemption_policy)
+            band = find_class_by_priority(class_value.value)
+            if band is not None and not self._says_class:
+                # Whoever creates a pod may not say that it is of another class.
+                yield ReplaceText(labels, PRIORITY_CLASS_LABEL, str(band))
         if self.koordinator_priority is not None:
             yield PutText(labels, SUB_PRIORITY_LABEL, str(self.koordinator_priority))
         yield from (PutText(labels, key, value) for key, value in self.patch.labels)
@@ -159,6 +174,13 @@ class ColocationProfile:
         )
         yield from (PutField(path, value) for path, value in self.patch.fields)
 
+    @property
+    def _says_class(self) -> bool:
+        """Whether it writes the label of the class by itself."""
+        keys = (*self.labels, *self.label_suffixes, *self.patch.labels)
+        written = {*(key for key, _ in keys), *(new for _, new in self.label_keys)}
+        return PRIORITY_CLASS_LABEL in written
+
     def find_put(self, key: str) -> str | None:
         """Return the label that a pod has of this key after the profile, if that is known."""
         value = None
@@ -167,6 +189,17 @@ class ColocationProfile:
                 continue
             value = step.value if isinstance(step, PutText) else None
         return value
+
+    def find_class(self, classes: Mapping[str, ClassValue]) -> str | None:
+        """Return the name of the class that a pod has after the profile; None if it is not known.
+
+        Empty for a PriorityClass whose value is in no range. Raises KeyError for an unknown one.
+        """
+        if self._says_class:
+            return self.find_put(PRIORITY_CLASS_LABEL)
+        if not self.priority_class:
+            return None
+        return str(find_class_by_priority(classes[self.priority_class].value) or "")
 
     @property
     def written_texts(self) -> frozenset[tuple[TextMap, str]]:

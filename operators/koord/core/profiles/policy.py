@@ -31,11 +31,17 @@ from koord.core.profiles.model import (
     CopyText,
     PutField,
     PutText,
+    ReplaceText,
     Step,
     TextMap,
 )
 from koord.core.profiles.overlap import feeds
-from koord.core.profiles.translation import list_translations, write_tier
+from koord.core.profiles.translation import (
+    AGENT_TEXT,
+    list_operations,
+    write_tier,
+    write_variables,
+)
 
 NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
 _LABELS: Final = "variables.labels"
@@ -179,7 +185,7 @@ class _PolicyWriter:
             for step in made:
                 if isinstance(step, CopyText):
                     read.add((step.where, step.source))
-                elif isinstance(step, AppendText):
+                elif isinstance(step, AppendText | ReplaceText):
                     read.add((step.where, step.key))
         for where, key in sorted(read):
             texts, literal = _VARIABLES[where], write_text(key)
@@ -209,6 +215,10 @@ class _PolicyWriter:
             for step in made:
                 for path, absent in _list_parents(step):
                     parents.setdefault(path, (absent, []))[1].append(_is_match(number))
+        if any(not profile.skips_resources for profile in self.group):
+            absent = _write_absent(TextMap.ANNOTATIONS)
+            path = str(TextMap.ANNOTATIONS)
+            parents.setdefault(path, (absent, []))[1].append(f'{AGENT_TEXT} != ""')
         for path, (absent, matches) in parents.items():
             needed = join_all((absent, f"({join_any(matches)})"))
             self._add(needed, write_patch("add", write_text(path), "{}"))
@@ -226,6 +236,12 @@ class _PolicyWriter:
                 condition = join_all((is_match, f"{before}.size() > 0"))
                 self._add(condition, _put(first.where, first.key, f"{before}[0]"))
                 self._note(first.where, first.key, condition, before)
+            case ReplaceText():
+                before = self._texts[first.where, first.key]
+                condition = join_all((is_match, f"{before}.size() > 0"))
+                text = write_text(first.value)
+                self._add(condition, _put(first.where, first.key, text))
+                self._note(first.where, first.key, condition, f"[{text}]")
             case AppendText():
                 before = self._texts[first.where, first.key]
                 whole = f"{before}[0] + {write_text(first.suffix)}"
@@ -280,12 +296,12 @@ class _PolicyWriter:
             (
                 f"({join_any(wanted)})",
                 f"!({join_any(spared)})" if spared else TRUE,
-                "!has(object.spec.resources)",
                 'variables.tier != ""',
             )
         )
+        self.variables |= write_variables("variables.tier")
         self._operations += [
-            f"(variables.translates ? {text} : [])" for text in list_translations("variables.tier")
+            f"(variables.translates ? ({text}) : [])" for text in list_operations("variables.tier")
         ]
 
 
@@ -349,11 +365,14 @@ def _put(where: TextMap, key: str, value: str) -> str:
     return write_patch("add", write_text(f"{where}/{escape_pointer(key)}"), value)
 
 
+def _write_absent(where: TextMap) -> str:
+    return f"(!has({_MAPS[where]}) || {_MAPS[where]}.size() == 0)"
+
+
 def _list_parents(step: Step) -> Iterator[tuple[str, str]]:
     """Yield the paths above what a step writes, and the condition that nothing is there."""
     if not isinstance(step, PutField):
-        field_of = _MAPS[step.where]
-        yield str(step.where), f"(!has({field_of}) || {field_of}.size() == 0)"
+        yield str(step.where), _write_absent(step.where)
         return
     absent, at, path = "", "object.spec", "/spec"
     for name in step.path[:-1]:

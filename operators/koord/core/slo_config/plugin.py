@@ -40,6 +40,10 @@ class SloConfigs(Plugin):
         value = None if self.config is None else self.config.values.get(kind)
         return value if isinstance(value, kind) else None
 
+    def has_problems(self, key: str) -> bool:
+        """Whether the present text of a key is invalid; the last valid settings are in force."""
+        return self.config is not None and key in self.config.problems
+
     def upsert(self, config: SloConfig) -> None:
         self.config = config
         self.changes += 1

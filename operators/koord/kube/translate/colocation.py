@@ -3,7 +3,7 @@
 What cannot be read of a node is ignored and named; the settings of the cluster hold for it.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -37,13 +37,13 @@ from koord.core.colocation.strategy import (
     PolicySettings,
     Strategy,
 )
-from koord.core.model.selectors import Requirement, SelectorOperator, is_selected
 from koord.core.model.units import CPU, MEMORY
 from koord.core.numa.cpu_topology import parse_cpuset
 from koord.kube.decode import MALFORMED
 from koord.kube.translate.amounts import parse_amount
 from koord.kube.translate.node_affinity import translate_selector
 from koord.kube.translate.policies import make_spec_reader
+from koord.kube.translate.selector_overlaps import find_overlaps
 from koord.kube.wire import WireNode
 
 T = TypeVar("T")
@@ -109,37 +109,7 @@ def _make_config(config: ColocationConfig) -> ClusterColocation:
 
 
 def _find_overlaps(config: ColocationConfig) -> Iterator[Problem]:
-    """Yield entries without a selector, and those that can select a node of an earlier one."""
-    entries = config.node_configs or ()
-    selectors = [translate_selector(entry.node_selector) for entry in entries]
-    for index, (entry, selector) in enumerate(zip(entries, selectors, strict=True)):
-        field = f"nodeConfigs[{index}].nodeSelector"
-        if not selector:
-            yield Problem(field, "", "must have matchLabels or matchExpressions")
-            continue
-        for earlier, before in enumerate(selectors[:index]):
-            if before and _can_overlap(selector, before):
-                text = (
-                    f"can select a node that nodeConfigs[{earlier}] selects, too, of which only "
-                    "the first would count; make the selectors exclude each other"
-                )
-                yield Problem(field, cut(entry.name or ""), text)
-                break
-
-
-def _can_overlap(first: tuple[Requirement, ...], second: tuple[Requirement, ...]) -> bool:
-    """Whether a node that just fulfils one of two selectors is selected by the other."""
-    return is_selected(_fulfil(first), second) or is_selected(_fulfil(second), first)
-
-
-def _fulfil(selector: Iterable[Requirement]) -> dict[str, str]:
-    labels = {}
-    for requirement in selector:
-        if requirement.operator is SelectorOperator.IN and requirement.values:
-            labels[requirement.key] = requirement.values[0]
-        elif requirement.operator is SelectorOperator.EXISTS:
-            labels[requirement.key] = ""
-    return labels
+    return find_overlaps("nodeConfigs", config.node_configs or ())
 
 
 COLOCATION_CONFIG: Final = SloConfigKey(

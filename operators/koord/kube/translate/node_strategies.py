@@ -28,6 +28,8 @@ from koord.api.nodeslo import CpuBurstStrategy, QosStrategy, SystemStrategy, Thr
 from koord.api.parse import InvalidObject, Problem, parse_value
 from koord.api.slo_config import SloConfigKey
 from koord.core.amplification.ratios import (
+    NORMALIZATION_KEY,
+    OFFER_KEY,
     ModelRatios,
     Normalization,
     NormalizationStrategies,
@@ -37,6 +39,7 @@ from koord.core.amplification.ratios import (
 from koord.core.model.selectors import LabelSelector
 from koord.core.nodeslo.render import (
     DEFAULTS,
+    KEYS,
     BurstPart,
     HostApplicationPart,
     Json,
@@ -47,6 +50,7 @@ from koord.core.nodeslo.render import (
     merge,
 )
 from koord.kube.translate.node_affinity import translate_selector
+from koord.kube.translate.selector_overlaps import find_overlaps
 
 P = TypeVar("P", bound=SloPart)
 _ENTRIES: Final = ("node_strategies", "node_configs")
@@ -92,6 +96,10 @@ def find_merged_problems(config: Model, strategy: type[Model], defaults: Json) -
             yield Problem(name, problem.value, f"with what it is merged over: {problem.message}")
 
 
+def _find_overlaps(config: Model) -> Iterator[Problem]:
+    return find_overlaps(*_entries_of(config))
+
+
 def _make_part(part: type[P], config: Model) -> P:
     defaults = DEFAULTS[part]
     nodes = tuple((selector, merge(defaults, fields)) for selector, fields in _layers(config))
@@ -128,10 +136,14 @@ def _read_offers(fields: Json) -> ResourceOffers:
 
 
 NORMALIZATION_CONFIG: Final = SloConfigKey(
-    "cpu-normalization-config", NormalizationConfig, NormalizationStrategies, _make_normalization
+    NORMALIZATION_KEY,
+    NormalizationConfig,
+    NormalizationStrategies,
+    _make_normalization,
+    _find_overlaps,
 )
 OFFER_CONFIG: Final = SloConfigKey(
-    "resource-amplification-config", OfferConfig, OfferStrategies, _make_offers
+    OFFER_KEY, OfferConfig, OfferStrategies, _make_offers, _find_overlaps
 )
 
 
@@ -139,17 +151,21 @@ def _make_key(
     name: str, config: type[Model], part: type[SloPart], strategy: type[Model] | None
 ) -> SloConfigKey[Any]:
     def find_problems(value: Model) -> Iterable[Problem]:
-        return () if strategy is None else find_merged_problems(value, strategy, DEFAULTS[part])
+        yield from _find_overlaps(value)
+        if strategy is not None:
+            yield from find_merged_problems(value, strategy, DEFAULTS[part])
 
     return SloConfigKey(name, config, part, lambda value: _make_part(part, value), find_problems)
 
 
-_PARTS: Final[Mapping[str, tuple[type[Model], type[SloPart], type[Model] | None]]] = {
-    "resource-threshold-config": (ThresholdConfig, ThresholdPart, ThresholdStrategy),
-    "resource-qos-config": (QosConfig, QosPart, QosStrategy),
-    "cpu-burst-config": (BurstConfig, BurstPart, CpuBurstStrategy),
-    "system-config": (SystemConfig, SystemPart, SystemStrategy),
-    "host-application-config": (ApplicationConfig, HostApplicationPart, None),
+_PARTS: Final[Mapping[type[SloPart], tuple[type[Model], type[Model] | None]]] = {
+    ThresholdPart: (ThresholdConfig, ThresholdStrategy),
+    QosPart: (QosConfig, QosStrategy),
+    BurstPart: (BurstConfig, CpuBurstStrategy),
+    SystemPart: (SystemConfig, SystemStrategy),
+    HostApplicationPart: (ApplicationConfig, None),
 }
-NODE_SLO_CONFIGS: Final = tuple(_make_key(name, *made) for name, made in _PARTS.items())
+NODE_SLO_CONFIGS: Final = tuple(
+    _make_key(KEYS[part], config, part, strategy) for part, (config, strategy) in _PARTS.items()
+)
 """The keys that NodeSLOs are made of."""
