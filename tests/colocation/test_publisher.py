@@ -79,7 +79,8 @@ class FakeNodes:
             allocatable=tuple(sorted(allocatable.items())),
             capacity=tuple(sorted(capacity.items())),
             record=record,
-            recorded=tuple(sorted((k, int(v)) for k, v in json.loads(record or "{}").items())),
+            recorded=tuple(sorted((k, int(v or 0)) for k, v in json.loads(record or "{}").items())),
+            withdrawn=tuple(k for k, v in json.loads(record or "{}").items() if v is None),
             origin=annotations.get("node.koordinator.sh/originExtendedAllocatable"),
         )
         plain = {key: n for key, n in node.allocatable.items() if "-" not in key}

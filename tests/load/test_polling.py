@@ -74,7 +74,7 @@ def test_use_of_nodes_is_that_of_their_pods_and_what_is_left() -> None:
     assert reports == {"n0": REPORT}
 
 
-@pytest.mark.parametrize("body", [b"", b"[]", b'{"items":[{"metadata":{},"usage":{"cpu":"x"}}]}'])
+@pytest.mark.parametrize("body", [b"", b"[]", b'{"items":[{"metadata":{},"usage":{"cpu":[]}}]}'])
 def test_what_is_no_such_list_is_garbled(body: bytes) -> None:
     with pytest.raises(Garbled):
         read_metrics(body, PODS, lambda _: "", 60.0)
@@ -101,6 +101,15 @@ def test_what_is_known_stays_while_the_server_does_not_answer() -> None:
     asyncio.run(poller.poll())
     assert loads.of("n0") == REPORT
     assert "no right" in poller.problem
+
+
+@pytest.mark.parametrize("nodes", [b'{"items":[]}', NODES.replace(b"1234567890n", b"-1")])
+def test_what_is_known_stays_while_an_answer_leaves_a_node_out(nodes: bytes) -> None:
+    loads = Loads()
+    poller, _ = poller_of(StandIn(SERVED, {**SERVED, NODES_PATH: nodes}), loads)
+    asyncio.run(poller.poll())
+    asyncio.run(poller.poll())
+    assert loads.of("n0") == REPORT
 
 
 @pytest.mark.parametrize("answer", [SERVED, {NODES_PATH: NotFound(404, "NotFound", "none")}])

@@ -16,7 +16,7 @@ from koord.core.load.model import (
 )
 from koord.core.load.plugin import Loads
 from koord.core.model.koordinator_class import KoordinatorClass
-from koord.kube.translate.amounts import parse_amount
+from koord.kube.translate.amounts import parse_usage
 from koord.kube.translate.load import translate_node_metric
 from koord.kube.wire import WireNodeMetric
 
@@ -123,7 +123,8 @@ def test_amounts_of_reports_are_read_as_all_others(name: str, text: str | int) -
     metric = {"metadata": {"name": "n"}, "status": {"nodeMetric": {"nodeUsage": usage}}}
     report = translate_node_metric(metric_of(metric))
     try:
-        expected = {name: parse_amount(name, text)}
+        expected = {name: parse_usage(name, text)}
     except ValueError:
         expected = {}
     assert dict(report.usage) == expected
+    assert report.is_readable == bool(expected)

@@ -3,7 +3,8 @@
 Level-triggered: what a node has is compared with what it is to offer, and written only where they
 differ by more than a threshold. An annotation of the node records what was published, so that only
 that is ever removed, and so that another writer of the same resources is noticed: after a few
-rounds the node is left to it. What is offered, and why, is decided in ``core.colocation``.
+rounds the node is left to it. In it null stands for a resource that is offered no more. What is
+offered, and why, is decided in ``core.colocation``.
 """
 
 import asyncio
@@ -41,7 +42,8 @@ MOST_OVERWRITES: Final = 3
 """After so many values that others have written over ours a node is left to them."""
 LEFT_SECONDS: Final = 600.0
 AGAIN_SECONDS: Final = 3.0
-"""After the node has changed meanwhile."""
+"""After the node has changed meanwhile; twice as long after each further refusal in a row."""
+LONGEST_AGAIN_SECONDS: Final = 300.0
 ROUND_SECONDS: Final = 15.0
 """When to look again at an offer that changes slowly."""
 _PAUSE: Final = Pause(0.2, 1.0)
@@ -84,6 +86,8 @@ class OverCommitPublisher:
     _pasts: dict[str, OfferPast] = field(default_factory=dict)
     _written: dict[str, float] = field(default_factory=dict)
     _overwrites: dict[str, _Overwrites] = field(default_factory=dict)
+    _refusals: Counter[str] = field(default_factory=Counter)
+    """Writes that were refused in a row, by node."""
     _seen: tuple[int, int, str] = (-1, -1, "")
     _next_write: float = 0.0
 
@@ -143,7 +147,13 @@ class OverCommitPublisher:
         return _find_pause(offer, now)
 
     def _forget(self, name: str) -> None:
-        for remembered in (self.offered, self._pasts, self._written, self._overwrites):
+        for remembered in (
+            self.offered,
+            self._pasts,
+            self._written,
+            self._overwrites,
+            self._refusals,
+        ):
             remembered.pop(name, None)
 
     def _note(self, offer: OfferedByNode) -> None:
@@ -190,10 +200,13 @@ class OverCommitPublisher:
             self.outcomes["gone"] += 1
             return None
         except Invalid:
-            # Another value than was seen: the change is about to arrive.
+            # Another value than was seen: the change is about to arrive. Or it is refused for good.
             self.outcomes["conflict"] += 1
-            return AGAIN_SECONDS
+            self._refusals[node.name] += 1
+            doubled = 2.0 ** min(self._refusals[node.name] - 1, 16)
+            return min(AGAIN_SECONDS * doubled, LONGEST_AGAIN_SECONDS)
         self.outcomes["ok"] += 1
+        del self._refusals[node.name]
         self._written[node.name] = now
         return _find_pause(offer, now)
 
@@ -223,13 +236,18 @@ def make_operations(facts: NodeFacts, offer: OfferedByNode) -> Operations:
             operations += _change(path, before.get(resource), text)
     if not facts.has_annotations:
         operations.append({"op": "add", "path": "/metadata/annotations", "value": {}})
-    amounts = {resource: str(n) for resource, n in offer.amounts.items() if n is not None}
+    is_off = offer.state is OfferState.OFF
+    amounts = {
+        resource: None if is_off else str(n)
+        for resource, n in offer.amounts.items()
+        if n is not None
+    }
     operations += _change(_annotation(PUBLISHED), facts.record, _encode(amounts))
     operations += _change(_annotation(ORIGIN), facts.origin, _encode_origin(facts, offer))
     return operations
 
 
-def _encode(amounts: Mapping[str, str]) -> str | None:
+def _encode(amounts: Mapping[str, str | None]) -> str | None:
     return msgspec.json.encode(dict(sorted(amounts.items()))).decode() if amounts else None
 
 

@@ -1,12 +1,14 @@
 """Asks ``metrics.k8s.io`` what nodes and pods use, for nodes about which no NodeMetric reports.
 
-One list of each per round, of which nothing is kept but the numbers. Who has the last word about a
+One list of each per round, of which nothing is kept but the numbers. A pod or node whose use is
+missing or impossible is left out, and costs no other its report. Who has the last word about a
 node, and whether a report is too old, is decided elsewhere.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from datetime import datetime
 from typing import Final, NoReturn
 
@@ -20,7 +22,7 @@ from koord.core.model.units import Amounts
 from koord.kube.client import Client
 from koord.kube.decode import MALFORMED
 from koord.kube.errors import Garbled, KubeError, NotFound
-from koord.kube.translate.amounts import parse_amount
+from koord.kube.translate.amounts import parse_usage
 
 log = logging.getLogger(__name__)
 
@@ -114,16 +116,17 @@ class MetricsPoller:
         try:
             reports = await fetch_metrics(self._client, self._node_of, self._interval)
         except NotFound:
-            reports = {}
+            reports, nodes = {}, set[str]()
             self._note("metrics.k8s.io is not served")
         except KubeError as error:
             self._note(str(error))  # what is known gets old by itself
             return
         else:
+            nodes = set(self._nodes())
             self.problem = ""
         for report in self._loads.of_source(LoadSource.METRICS_API):
-            if report.node not in reports:
-                self._loads.remove(report)
+            if report.node not in reports and report.node not in nodes:
+                self._loads.remove(report)  # others get old by themselves
         for report in reports.values():
             self._loads.upsert(report)
         self._notify()
@@ -154,14 +157,17 @@ def read_metrics(
         by_node: dict[str, dict[str, PodLoad]] = {}
         for pod in pods_listed:
             key = f"{pod.metadata.namespace}/{pod.metadata.name}"
-            usage = _add_up(_read(container.usage) for container in pod.containers)
-            by_node.setdefault(node_of(key), {})[key] = PodLoad(usage)
-        return {
-            node.metadata.name: _report(node, by_node.get(node.metadata.name, {}), interval)
-            for node in listed
-        }
+            with suppress(ValueError):
+                usage = _add_up(_read(container.usage) for container in pod.containers)
+                by_node.setdefault(node_of(key), {})[key] = PodLoad(usage)
+        reports = {}
+        for node in listed:
+            name = node.metadata.name
+            with suppress(ValueError):
+                reports[name] = _report(node, by_node.get(name, {}), interval)
     except MALFORMED as error:
         raise Garbled(f"cannot decode what metrics.k8s.io sent: {error}") from error
+    return reports
 
 
 def _report(node: _NodeMetrics, pods: dict[str, PodLoad], interval: float) -> NodeLoad:
@@ -181,7 +187,7 @@ def _report(node: _NodeMetrics, pods: dict[str, PodLoad], interval: float) -> No
 
 
 def _read(quantities: Mapping[str, str | int]) -> Amounts:
-    return {name: parse_amount(name, text) for name, text in quantities.items()}
+    return {name: parse_usage(name, text) for name, text in quantities.items()}
 
 
 def _add_up(parts: Iterable[Amounts]) -> dict[str, int]:

@@ -35,6 +35,7 @@ from koord.core.colocation.strategy import (
 )
 from koord.core.colocation.terms import AmountTerm, AmountTermKind, Breakdown
 from koord.core.engine.state import ClusterState
+from koord.core.load.options import own_limits_of
 from koord.core.load.plugin import Loads
 from koord.core.model.koordinator_class import (
     QOS_LABEL,
@@ -70,9 +71,22 @@ class OfferPast:
 
     values: dict[str, SteadyValue] = field(default_factory=dict)
     at: float = 0.0
+    size: tuple[str, Amounts] = ("", {})
+    """The node of that round, by its uid, and what it had."""
     pods: list[Pod] = field(default_factory=list)
     """The pods of that round, and how they count: most stay from one to the next."""
     counted: tuple[CountedPod, ...] = ()
+
+    def note_size(self, uid: str, capacity: Amounts) -> None:
+        """Forget the values if it is another node of the name, or one that has become smaller.
+
+        What it had offered by then, it does not have.
+        """
+        before, had = self.size
+        is_smaller = any(capacity.get(name, 0) < had.get(name, 0) for name in RESOURCES)
+        if before and (before != uid or is_smaller):
+            self.values.clear()
+        self.size = uid, capacity
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +132,7 @@ def decide_offer(
     degradation = find_degradation(report, resolved.strategy, now)
     seen = ColocatedNode(
         node.capacity or node.allocatable,
-        node.allocatable,
+        {**node.allocatable, **dict(own_limits_of(node).raw_allocatable)},
         _count(pods, past, compat=compat),
         None if degradation is not None else report,
         dict(facts.reserved),
@@ -131,6 +145,7 @@ def decide_offer(
         until = report.updated + resolved.strategy.degrade_time_minutes * 60
     is_changing = False
     if past is not None and not compat:
+        past.note_size(node.uid, seen.capacity)
         round_id = 0.0 if report is None else report.updated
         before, past.at = past.at, now
         elapsed = now - before if before else 60.0

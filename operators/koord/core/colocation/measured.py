@@ -2,6 +2,7 @@
 
 Batch resources are what pods of class prod and mid leave. Pods of class batch and free never count.
 A pod counts while it is on the node and has not ended, also while it is being deleted.
+A pod whose use a report does not say counts as not measured, also where the report names the pod.
 Amounts are milli-CPU and bytes.
 """
 
@@ -43,6 +44,7 @@ class ColocatedNode:
 
     capacity: Amounts
     allocatable: Amounts
+    """As the kubelet reports it: amplified CPUs are not in it."""
     pods: tuple[CountedPod, ...] = ()
     report: NodeLoad | None = None
     reserved: Amounts = field(default_factory=dict)
@@ -103,14 +105,14 @@ def _add_up(
 ) -> HighPriorityUse:
     total = HighPriorityUse(dangling=sum(usage.get(resource, 0) for usage in dangling))
     for pod, usage in counted:
+        used = None if usage is None else usage.get(resource)
         request = pod.requests.get(resource, 0)
         total.requested += request
         if pod.koordinator_class is KoordinatorClass.PROD:
             total.prod_requested += request
-        if usage is None:
+        if used is None:
             total.unmeasured += request
             continue
-        used = usage.get(resource, 0)
         total.peak += max(request, used)
         if pod.is_exclusive and resource == CPU:
             total.exclusive += request

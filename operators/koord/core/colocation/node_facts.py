@@ -36,6 +36,8 @@ class NodeFacts:
     """The same of its capacity."""
     recorded: tuple[tuple[str, int], ...] = ()
     """What the operators have published last, as an annotation says."""
+    withdrawn: tuple[str, ...] = ()
+    """Which of these the node is not to offer any more: they are 0 until no pod uses them."""
     record: str | None = None
     """That annotation; None if there is none."""
     origin: str | None = None

@@ -11,6 +11,7 @@ from typing_extensions import override
 from koord.core.colocation.strategy import ObservedColocation, PolicySettings
 from koord.core.engine.policies import Policies
 from koord.core.model.nodes import Node
+from koord.core.model.pod_charge import PodCharge
 
 
 class ColocationPolicies(Policies[PolicySettings]):
@@ -34,6 +35,11 @@ class ColocationPolicies(Policies[PolicySettings]):
     def remove(self, policy: ObservedColocation) -> None:
         super().remove(policy)
         self.changes += 1
+
+    @override
+    def charge(self, row: int, charge: PodCharge, count: int) -> None:
+        # What a new pod requests counts before any report shows it.
+        self.note(charge.load.node)
 
     @override
     def upsert_node(self, row: int, node: Node) -> None:

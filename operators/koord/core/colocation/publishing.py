@@ -20,11 +20,16 @@ class Unusable(StrEnum):
     NO_REPORT = "NoReport"
     NO_TIME = "NoTime"
     OLD = "Old"
+    FUTURE = "Future"
+    UNREADABLE = "Unreadable"
 
 
 @dataclass(frozen=True, slots=True)
 class Degradation:
-    """A node offers nothing, because nobody knows what it uses; ``age`` in seconds."""
+    """A node offers nothing, because nobody knows what it uses; ``age`` in seconds.
+
+    It is negative for a report from the future: its clock is wrong, and it would count for ever.
+    """
 
     why: Unusable
     age: float = 0.0
@@ -35,6 +40,8 @@ class Degradation:
             Unusable.NO_REPORT: "there is no report",
             Unusable.NO_TIME: "the report does not say when it was made",
             Unusable.OLD: f"the report is {int(self.age)} s old",
+            Unusable.FUTURE: f"the report is from {int(-self.age)} s in the future",
+            Unusable.UNREADABLE: "the report has no numbers that a machine can have",
         }
         text = f"degrade node {tier} resource because of abnormal nodeMetric"
         return f"{text}, reason: degradedBy{tier}Resource; {details[self.why]}"
@@ -42,12 +49,16 @@ class Degradation:
 
 def find_degradation(report: NodeLoad | None, strategy: Strategy, now: float) -> Degradation | None:
     """Return why a report does not count; None if it does. ``now`` is the time of the epoch."""
+    if report is not None and not report.is_readable:
+        return Degradation(Unusable.UNREADABLE)
     if report is None or not report.is_reported:
         return Degradation(Unusable.NO_REPORT)
     if report.updated <= 0:
         return Degradation(Unusable.NO_TIME)
-    age = now - report.updated
-    return Degradation(Unusable.OLD, age) if age > strategy.degrade_time_minutes * 60 else None
+    age, most = now - report.updated, strategy.degrade_time_minutes * 60
+    if age < -most:
+        return Degradation(Unusable.FUTURE, age)
+    return Degradation(Unusable.OLD, age) if age > most else None
 
 
 def needs_sync(old: Offer, new: Offer, strategy: Strategy, elapsed: float) -> bool:

@@ -28,12 +28,14 @@ from koord.core.balance.batch_reclaim import (
 )
 from koord.core.balance.outcome import MoveRefusal
 from koord.core.balance.policy import RebalanceSettings
+from koord.core.colocation.node_facts import facts_of
 from koord.core.engine.state import ClusterState
 from koord.core.eviction.candidates import ANY_PRIORITY, find_candidates
 from koord.core.eviction.mobility import describe, resolve_options
 from koord.core.eviction.model import Costs, Exempt, VictimKind, VictimUnit
 from koord.core.eviction.rebalance import OVER_BUDGET, UNSELECTED, BalanceContext
 from koord.core.load.model import NodeLoad
+from koord.core.load.options import own_limits_of
 from koord.core.load.plugin import Loads
 from koord.core.migration.eligibility import find_ineligible
 from koord.core.migration.model import JobMode, MigrationOptions
@@ -142,7 +144,8 @@ class _Look:
 
     def _find_memory(self, node: Node) -> NodeShortage | None:
         report = self.reports[node.name]
-        used, capacity = report.usage.get(MEMORY, 0), node.allocatable.get(MEMORY, 0)
+        real = {**node.allocatable, **dict(own_limits_of(node).raw_allocatable)}
+        used, capacity = report.usage.get(MEMORY, 0), real.get(MEMORY, 0)
         threshold = self.rules.memory_threshold
         if find_memory_shortage(node.name, used, capacity, threshold) is None:
             return None
@@ -168,11 +171,14 @@ class _Look:
     def _list_overcommitted(self, node: Node) -> Iterator[NodeShortage]:
         """Yield the batch resources of which more is requested than offered.
 
-        A node that does not name one offers nobody anything to compare with.
+        A node that does not name one offers nobody anything to compare with. Nor does one whose
+        over-commitment is switched off: that evicts nobody.
         """
-        held = self.state.used_on(node.name)
+        held, withdrawn = self.state.used_on(node.name), facts_of(node).withdrawn
         offered = {
-            name: node.allocatable[name] for name in BATCH_RESOURCES if name in node.allocatable
+            name: node.allocatable[name]
+            for name in BATCH_RESOURCES
+            if name in node.allocatable and name not in withdrawn
         }
         if not any(held.get(name, 0) > most for name, most in offered.items()):
             return

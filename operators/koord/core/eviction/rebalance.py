@@ -29,9 +29,8 @@ from koord.core.eviction.limits import workload_of
 from koord.core.eviction.mobility import Mobility
 from koord.core.eviction.model import Costs, Moment
 from koord.core.eviction.reasons import Protection
-from koord.core.load.model import NAME as LOAD
 from koord.core.load.model import NodeLoad
-from koord.core.load.options import OwnLimits
+from koord.core.load.options import own_limits_of
 from koord.core.load.plugin import Loads
 from koord.core.migration.eligibility import EXPECTED_REPLICAS
 from koord.core.migration.model import MigrationOptions
@@ -144,9 +143,7 @@ def _measure(state: ClusterState, node: Node, report: NodeLoad) -> BalanceNode:
         if not pod.phase.is_terminal and pod.handling not in {Handling.RESERVE, Handling.STAND_IN}
     ]
     is_schedulable = not (node.is_unschedulable or node.is_terminating or may_end(node))
-    own = next((own for name, own in node.extensions if name == LOAD), None)
-    raw = dict(own.raw_allocatable) if isinstance(own, OwnLimits) else {}
-    capacity = {**node.allocatable, **raw}  # as if its CPUs were not offered several times
+    capacity = {**node.allocatable, **dict(own_limits_of(node).raw_allocatable)}
     return BalanceNode(node.name, capacity, report.system, tuple(pods), is_schedulable)
 
 

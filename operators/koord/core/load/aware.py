@@ -17,7 +17,7 @@ from koord.core.engine.state_view import StateView
 from koord.core.load.columns import NEVER, LoadColumns
 from koord.core.load.estimate import deadline
 from koord.core.load.model import NAME, LoadHints, hints_of
-from koord.core.load.options import NO_OWN_LIMITS, LoadOptions, OwnLimits
+from koord.core.load.options import LoadOptions, own_limits_of
 from koord.core.load.plugin import Loads
 from koord.core.load.reasons import PlacedOverLoad
 from koord.core.load.session import LoadSession
@@ -107,8 +107,7 @@ class LoadAware(Plugin):
 
     @override
     def upsert_node(self, row: int, node: Node) -> None:
-        own = next((own for name, own in node.extensions if name == NAME), None)
-        self.columns.note_own(node.name, own if isinstance(own, OwnLimits) else NO_OWN_LIMITS)
+        self.columns.note_own(node.name, own_limits_of(node))
         self.columns.dirty.add(node.name)
 
     @override

@@ -85,6 +85,8 @@ class NodeLoad:
     host_applications: tuple[HostApplicationLoad, ...] = ()
     reclaimable: Amounts = field(default_factory=dict)
     """What pods of class prod request and are not expected to need."""
+    is_readable: bool = True
+    """False: its numbers of the node cannot be read, or are none that a machine can have."""
 
     def is_outdated(self, now: float, seconds: float = EXPIRATION) -> bool:
         """Whether it is older than that at a time; without a time of its own it always is.

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
 
-from koord.core.load.model import EXPIRATION, Aggregation
+from koord.core.load.model import EXPIRATION, NAME, Aggregation
+from koord.core.model.nodes import Node
 from koord.core.model.units import CPU, MEMORY
 
 DEFAULT_THRESHOLDS: Final[Mapping[str, int]] = {CPU: 65, MEMORY: 95}
@@ -77,9 +78,16 @@ class OwnLimits:
 
     thresholds: LoadThresholds = LoadThresholds()
     raw_allocatable: tuple[tuple[str, int], ...] = ()
+    """What really runs there is compared with this, not with what is offered several times."""
 
 
 NO_OWN_LIMITS: Final = OwnLimits()
+
+
+def own_limits_of(node: Node) -> OwnLimits:
+    """Return what annotations of a node say about its load."""
+    own = next((own for name, own in node.extensions if name == NAME), None)
+    return own if isinstance(own, OwnLimits) else NO_OWN_LIMITS
 
 
 @dataclass(frozen=True)

@@ -50,10 +50,13 @@ class Loads(Plugin):
     def upsert(self, report: NodeLoad) -> None:
         """Apply a report, which replaces the earlier one of its source.
 
-        One without a time is outdated; with ``compat`` it is as old as the one before.
+        One without a time is outdated; with ``compat`` it is as old as the one before. One that
+        cannot be read replaces none: the earlier one counts until it is outdated.
         """
         of_source = self._reports[report.source]
         before = of_source.get(report.node)
+        if not report.is_readable and before is not None:
+            return
         if self._compat and before is not None and not report.updated:
             report = replace(report, updated=before.updated)
         of_source[report.node] = report

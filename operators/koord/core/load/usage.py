@@ -84,6 +84,8 @@ def share_of(pod: AssignedPod, report: NodeLoad | None, counted: Counted) -> Sha
     is_fresh = pod.is_new_to(report) or pod.own_deadline > report.updated
     if not is_fresh and not counts_prod:
         return None
+    if len(measured.usage) == 0:  # it cannot be read
+        return counted.all_of(amount, is_prod=counts_prod)
     used = vector_of(measured.usage, counted.resources)
     node = counted.nothing
     if is_fresh:

@@ -22,6 +22,9 @@ AMOUNT_LIMIT: Final = 1 << 48
 """Larger amounts (281 TB, 2.8·10¹¹ CPU) are cut to it, so that the sum over thousands of pods on a
 node fits into 64 bits."""
 
+MOST_CPUS: Final = (1 << 16) * 1000
+"""No machine has more, in milli-CPU."""
+
 UNLIMITED: Final = "unlimited"
 UNLIMITED_FROM: Final = 10**15
 """No cluster has as much of anything; ``1P`` is what people write for a limit that is none."""
@@ -29,6 +32,11 @@ _BINARY: Final = ("Ki", "Mi", "Gi", "Ti", "Pi")
 _LONGEST_AMOUNT: Final = 7
 _IN_MILLI_CPU: Final = ("/batch-cpu", "/mid-cpu")
 _UNITS: Final = (("Ti", 1 << 40), ("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10))
+
+
+def is_usable(resource: str, amount: int) -> bool:
+    """Whether something on one machine can use so much."""
+    return 0 <= amount < (MOST_CPUS if resource == CPU else AMOUNT_LIMIT)
 
 
 def is_extended(resource: str) -> bool:

@@ -10,7 +10,7 @@ import msgspec
 
 from koord.api.quantity import Quantity, parse_quantity
 from koord.caches import cached_by_text
-from koord.core.model.units import AMOUNT_LIMIT, CPU, Amounts, format_amount
+from koord.core.model.units import AMOUNT_LIMIT, CPU, Amounts, format_amount, is_usable
 
 _NOTHING: Final[Amounts] = {}
 
@@ -30,8 +30,26 @@ def parse_amount(resource: str, text: str | int) -> int:
 
 
 def _clamp(resource: str, quantity: Quantity) -> int:
-    amount = quantity.milli if resource == CPU else quantity.whole
-    return max(0, min(amount, AMOUNT_LIMIT))
+    return max(0, min(_scale(resource, quantity), AMOUNT_LIMIT))
+
+
+def _scale(resource: str, quantity: Quantity) -> int:
+    return quantity.milli if resource == CPU else quantity.whole
+
+
+def parse_usage(resource: str, text: str | int) -> int:
+    """Parse what is reported to be used. Raises ValueError for what nothing can use.
+
+    Counters that start again are reported as negative use, and as 18 billion CPUs.
+    """
+    return check_usage(resource, _scale(resource, parse_quantity(text)))
+
+
+def check_usage(resource: str, amount: int) -> int:
+    """Return an amount that can be used. Raises ValueError for others."""
+    if not is_usable(resource, amount):
+        raise ValueError(f"nothing can use {amount} of {resource}")
+    return amount
 
 
 @cached_by_text()

@@ -79,7 +79,7 @@ class _ThirdParties(msgspec.Struct, gc=False):
 
 _reserved_decoder: Final = msgspec.json.Decoder(_Reserved)
 _third_parties_decoder: Final = msgspec.json.Decoder(_ThirdParties)
-_amounts_decoder: Final = msgspec.json.Decoder(dict[str, str | int] | None)
+_record_decoder: Final = msgspec.json.Decoder(dict[str, str | int | None] | None)
 _texts_decoder: Final = msgspec.json.Decoder(dict[str, str | int] | None)
 
 
@@ -135,6 +135,7 @@ def read_node_facts(wire: WireNode) -> tuple[tuple[str, NodeFacts], ...]:
     annotations, labels = wire.metadata.annotations or {}, wire.metadata.labels or {}
     problems: list[str] = []
     third_party = _read(annotations, THIRD_PARTY, _read_third_parties, problems)
+    recorded = _read(annotations, PUBLISHED, _read_record, problems) or ()
     facts = NodeFacts(
         annotated=_read(annotations, STRATEGY, _read_strategy, problems) or (),
         labelled=tuple(_read_labels(labels, problems)),
@@ -144,7 +145,8 @@ def read_node_facts(wire: WireNode) -> tuple[tuple[str, NodeFacts], ...]:
         faster=_read(annotations, CPU_NORMALIZATION, _read_faster, problems) or 100,
         allocatable=_read_texts(bytes(wire.status.allocatable)),
         capacity=_read_texts(bytes(wire.status.capacity)),
-        recorded=_read(annotations, PUBLISHED, _read_record, problems) or (),
+        recorded=tuple((name, amount or 0) for name, amount in recorded),
+        withdrawn=tuple(name for name, amount in recorded if amount is None),
         record=annotations.get(PUBLISHED),
         origin=annotations.get(ORIGIN),
         has_annotations=wire.metadata.annotations is not None,
@@ -233,8 +235,11 @@ def _read_faster(text: str) -> int:
 
 @cached_by_text()
 def _read_record(text: str) -> Pairs:
-    amounts = _amounts_decoder.decode(text) or {}
-    return tuple(sorted((name, parse_amount(name, amount)) for name, amount in amounts.items()))
+    amounts = _record_decoder.decode(text) or {}
+    return tuple(
+        (name, None if amount is None else parse_amount(name, amount))
+        for name, amount in sorted(amounts.items())
+    )
 
 
 @cached_by_text()

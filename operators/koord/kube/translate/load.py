@@ -1,6 +1,7 @@
 """What nodes use, as NodeMetrics report it: from the wire to ``koord.core.load``.
 
-A usage of which an amount cannot be read is left out as a whole, the others count.
+A usage of which an amount cannot be read, or can be no use, is left out as a whole, the others
+count. Without that of the node itself a report says nothing.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,9 +21,9 @@ from koord.core.load.model import (
     PodLoad,
 )
 from koord.core.model.koordinator_class import parse_class
-from koord.core.model.units import AMOUNT_LIMIT, CPU, Amounts
+from koord.core.model.units import CPU, Amounts
 from koord.kube.decode import MALFORMED
-from koord.kube.translate.amounts import parse_amount
+from koord.kube.translate.amounts import check_usage, parse_usage
 from koord.kube.wire import (
     AggregatedUsage,
     CollectPolicy,
@@ -47,15 +48,17 @@ def translate_node_metric(wire: WireNodeMetric) -> NodeLoad:
     policy = wire.spec.metric_collect_policy or CollectPolicy()
     interval, window = policy.report_interval_seconds, policy.aggregate_duration_seconds
     reclaimable = status.prod_reclaimable_metric
+    of_node, system = _read(info.node_usage), _read(info.system_usage)
+    is_readable = all(map(_is_read, (of_node, system)))
     return NodeLoad(
         wire.metadata.name,
         LoadSource.NODE_METRIC,
         status.update_time.timestamp() if status.update_time else 0.0,
         float(interval) if interval and interval > 0 else DEFAULT_INTERVAL,
         float(window) if window and window > 0 else DEFAULT_WINDOW,
-        status.node_metric is not None,
-        _read(info.node_usage),
-        _read(info.system_usage),
+        status.node_metric is not None and is_readable,
+        of_node,
+        system,
         _read_aggregates(info.aggregated_node_usages or ()),
         dict(_read_pods(status.pods_metric or ())),
         tuple(
@@ -63,7 +66,13 @@ def translate_node_metric(wire: WireNodeMetric) -> NodeLoad:
             for application in status.host_application_metric or ()
         ),
         _NOTHING if reclaimable is None else _read(reclaimable.resource),
+        is_readable,
     )
+
+
+def _is_read(usage: Amounts) -> bool:
+    """Whether a usage that is written can be read."""
+    return not isinstance(usage, LazyAmounts) or len(usage) > 0
 
 
 class LazyAmounts(Mapping[str, int]):
@@ -111,8 +120,8 @@ def _parse_usage(name: str, text: str | int) -> int:
         end = 1 if name == CPU else 2
         digits, size = text[:-end], _SIZES[end].get(text[-end:])
         if size is not None and digits.isdecimal():
-            return min(int(digits) * size, AMOUNT_LIMIT)
-    return parse_amount(name, text)
+            return check_usage(name, int(digits) * size)
+    return parse_usage(name, text)
 
 
 def _read(usage: NamedResources) -> Amounts:
