@@ -132,6 +132,9 @@ def test_nodes_offer_what_others_leave_and_fall_slowly(offering: Cluster) -> Non
         "System": -4_000,
         "Used": -6_000,
     }
+    whole = koord(offering, "explain", f"node/{node}", "-o", "json")
+    assert whole.exit_code == 0, whole.output
+    assert batch in json.loads(whole.stdout)["offer"]["resources"]
     # A batch pod starts on it, placed by the operators.
     offering.pod("batch", resources={CPU: "50000", MEMORY: "1Gi"})
     offering.expect_bound("batch")

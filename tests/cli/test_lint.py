@@ -490,3 +490,28 @@ def test_a_namespace_bound_twice_is_found() -> None:
     facts = ClusterFacts(limits=(make_limit(8, "z", namespaces=("a",)),))
     assert "belongs to quota z, too" in look(claim("x"), facts)[0]
     assert look(claim("x", namespaces="[1, {")) == []
+
+
+CONFIG_MAP = """
+apiVersion: v1
+kind: ConfigMap
+metadata: {{name: {name}, namespace: koordinator-system}}
+data:
+  colocation-config: '{{"enable": true, "cpuReclaimThresholdPercent": -1}}'
+  resource-treshold-config: '{{}}'
+  system-config: '{{"clusterStrategy": {{"minFreeKbytesFaktor": 100}}}}'
+  cpu-burst-config: ''
+  of-somebody-else: text
+"""
+
+
+def test_koordinators_config_map_is_checked_as_the_operators_read_it() -> None:
+    code, shown = run("-", text=CONFIG_MAP.format(name="slo-controller-config"))
+    assert code == 1
+    lines = [line.partition("slo-controller-config: ")[2] for line in shown.splitlines()]
+    misspelled, invalid, unknown = filter(None, lines)
+    assert misspelled.endswith("is not a key here; did you mean resource-threshold-config?")
+    assert invalid.startswith("colocation-config.cpuReclaimThresholdPercent: -1: ")
+    assert unknown.startswith("system-config.clusterStrategy.minFreeKbytesFaktor: 100: is not a ")
+    assert unknown.endswith("did you mean minFreeKbytesFactor?")
+    assert run("-", text=CONFIG_MAP.format(name="another"))[0] == 0

@@ -7,7 +7,9 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.cluster import make_cluster
 
+from koord.controllers.slo_config import SloConfigReports
 from koord.core.colocation.node_facts import NodeFacts, facts_of
 from koord.core.colocation.strategy import (
     CalculatePolicy,
@@ -284,3 +286,61 @@ def test_bad_labels_are_named_and_ignored() -> None:
 
 def test_the_key_is_one_of_those_that_are_read() -> None:
     assert COLOCATION_CONFIG in KEYS
+
+
+def test_fields_and_keys_that_nothing_reads_are_named_and_all_else_counts() -> None:
+    written = {
+        **CLUSTER,
+        "cpuReclaimTresholdPercent": 10,
+        "extensions": {"of": "others"},
+        "nodeConfigs": [node_config("x", {"pool": "x"}, degradeTimeMinute=5)],
+    }
+    config, lost = read(written), "is not a field here; did you mean "
+    assert config.problems == {}
+    assert config.unknown == {
+        KEY: (
+            f"{KEY}.nodeConfigs[0].degradeTimeMinute: 5: {lost}degradeTimeMinutes?",
+            f"{KEY}.cpuReclaimTresholdPercent: 10: {lost}cpuReclaimThresholdPercent?",
+        )
+    }
+    value = config.values[ClusterColocation]
+    assert isinstance(value, ClusterColocation)
+    assert value.cluster.cpu_reclaim_threshold_percent == 70
+    data = {"colocation_config": "{}", "of-somebody-else": "{}"}
+    other = SloConfigTranslator(KEYS).translate(WireConfigMap(WireObjectMeta(uid="u"), data))
+    assert other.unknown == {
+        "colocation_config": (
+            "colocation_config: is not a key here; did you mean colocation-config?",
+        )
+    }
+
+
+class Recorder:
+    """Stands in for the recorder of events: what was said, by reason."""
+
+    def __init__(self) -> None:
+        self.notes: list[tuple[str, str]] = []
+
+    def forget(self, *_: object) -> None:
+        """Nothing was said before."""
+
+    def record(self, *_: object, reason: str, note: str, **__: object) -> None:
+        self.notes.append((reason, note))
+
+
+async def test_an_event_tells_each_problem_and_each_field_that_is_ignored_once() -> None:
+    state, events = make_cluster().state, Recorder()
+    reports = SloConfigReports(state, events)  # type: ignore[arg-type]
+    translator = SloConfigTranslator(KEYS)
+    for written in ({**CLUSTER, "enabled": True}, {"degradeTimeMinutes": 0}, CLUSTER):
+        config = translator.translate(config_map(json.dumps(written)))
+        state.plugin(SloConfigs).upsert(config)
+        for _ in range(2):
+            await reports.update("slo-controller-config")
+    (first, ignored), (second, invalid) = events.notes
+    assert (first, second) == ("ConfigFieldIgnored", "ConfigInvalid")
+    assert ignored == (
+        "colocation-config.enabled: true: is not a field here; did you mean enable. "
+        "It has no effect"
+    )
+    assert invalid.endswith("The last valid settings stay in force")

@@ -73,6 +73,11 @@ class ExplainedNode:
     reason: str
     resources: tuple[ExplainedResource, ...]
 
+    @property
+    def is_meant(self) -> bool:
+        """Whether anybody wants the node to offer something."""
+        return self.state != OfferState.OFF
+
 
 def explain_node(state: ClusterState, name: str, now: float) -> ExplainedNode | None:
     """Return what a node offers at a time of the epoch; None for an unknown node."""

@@ -75,6 +75,8 @@ class ColocationConfigStrategy(ColocationStrategy):
     """Read by the node agent."""
     metric_memory_collect_policy: Annotated[str, Field(min_length=1)] | None = None
     """Read by the node agent."""
+    extensions: dict[str, Any] | None = None
+    """What others add; nothing here reads it."""
 
 
 class NodeColocationConfig(ColocationConfigStrategy):

@@ -4,8 +4,9 @@ The form is Koordinator's. Which keys there are, each domain says; what is in fo
 invalid is decided by who keeps the earlier one.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from typing import Any, Final, Generic, TypeVar
 
 from pydantic import TypeAdapter
@@ -50,5 +51,26 @@ class SloConfigKey(Generic[M]):
         problems = tuple(map(self._locate, self.find_problems(value)))
         return InvalidObject(problems) if problems else value
 
+    def find_unknown(self, text: str) -> tuple[Problem, ...]:
+        """Return the fields of a valid text that nothing reads, and what may be meant."""
+        strict = parse_value(TypeAdapter(self.model), load_json(text), unknown_fields="forbid")
+        return tuple(
+            map(self._locate, strict.problems if isinstance(strict, InvalidObject) else ())
+        )
+
     def _locate(self, problem: Problem) -> Problem:
         return replace(problem, field=".".join(filter(None, (self.name, problem.field))))
+
+
+def find_misspelled(
+    written: Iterable[str], keys: Iterable[SloConfigKey[Any]]
+) -> Iterator[tuple[str, Problem]]:
+    """Yield keys of the ConfigMap that are almost one of these, each with its problem.
+
+    Others are left alone: Koordinator lets everybody add some.
+    """
+    names = [key.name for key in keys]
+    for name in sorted(set(written) - set(names)):
+        close = get_close_matches(name, names, n=1, cutoff=0.8)
+        if close:
+            yield name, Problem(cut(name), "", f"is not a key here; did you mean {close[0]}?")

@@ -1,11 +1,11 @@
-"""Reads the cluster and prints what nodes offer to batch and mid pods.
+"""Reads the cluster and prints what nodes offer to batch and mid pods, alone or with their use.
 
 Not imported for ``--help``.
 """
 
 import asyncio
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -64,7 +64,7 @@ def show_node(name: str, kubeconfig: str, context: str, *, output: Output) -> No
         head_of("NodeColocation", reading),
         document=lambda: encode(node),
         names=lambda: (f"node/{name}",),
-        text=lambda: _draw_node(node),
+        text=lambda: draw_offer(node),
     )
 
 
@@ -85,7 +85,33 @@ async def _read(kubeconfig: str, context: str) -> Reading:
         return reading
 
 
-async def _read_settings(client: Client, state: ClusterState) -> None:
+def find_offer(
+    state: ClusterState, name: str, kubeconfig: str, context: str
+) -> ExplainedNode | None:
+    """Return what a node of a cluster that was read offers; None if it is not to offer anything.
+
+    Settings that may not be read count as none: who asks for a node may have no right to them.
+    """
+    with suppress(KubeError):
+        return asyncio.run(_find_offer(state, name, kubeconfig, context))
+    return None
+
+
+async def _find_offer(
+    state: ClusterState, name: str, kubeconfig: str, context: str
+) -> ExplainedNode | None:
+    async with open_client(kubeconfig, context) as (client, _):
+        await _read_settings(client, state, tell=lambda _: None)
+        offer = explain_node(state, name, time.time())
+        if offer is None or not offer.is_meant:
+            return None
+        await _read_metrics(client, state)
+        return explain_node(state, name, time.time())
+
+
+async def _read_settings(
+    client: Client, state: ClusterState, tell: Callable[[str], None] = warn
+) -> None:
     translator = COLOCATION_POLICIES.make_translator(TranslatorOptions())
     try:
         body = await client.list(COLOCATION_POLICIES.path)
@@ -94,18 +120,18 @@ async def _read_settings(client: Client, state: ClusterState) -> None:
     except NotFound:
         pass  # its CRD is not installed
     except Forbidden:
-        warn("you may not list ColocationPolicies: nodes may offer something else")
+        tell("you may not list ColocationPolicies: nodes may offer something else")
     try:
         config = await client.get(_CONFIG_MAP, WireConfigMap)
     except NotFound:
         return
     except Forbidden:
-        warn(f"you may not read the ConfigMap {NAMESPACE}/{NAME}: nodes may offer something else")
+        tell(f"you may not read the ConfigMap {NAMESPACE}/{NAME}: nodes may offer something else")
         return
     translated = SLO_CONFIGS.make_translator(TranslatorOptions()).translate(config)
     SLO_CONFIGS.upsert(state, translated)
-    for problems in translated.problems.values():
-        warn(f"ConfigMap {NAMESPACE}/{NAME}: {'; '.join(problems)}")
+    for texts in (*translated.problems.values(), *translated.unknown.values()):
+        tell(f"ConfigMap {NAMESPACE}/{NAME}: {'; '.join(texts)}")
 
 
 async def _read_metrics(client: Client, state: ClusterState) -> None:
@@ -136,7 +162,7 @@ def _draw_nodes(nodes: Sequence[ExplainedNode]) -> Iterator[RenderableType]:
     yield table
 
 
-def _draw_node(node: ExplainedNode) -> Iterator[RenderableType]:
+def draw_offer(node: ExplainedNode) -> Iterator[RenderableType]:
     yield Text.assemble((f"Node {node.node} ", "bold"), node.state)
     if node.sources:
         yield f"  settings: {', over '.join(node.sources)}"

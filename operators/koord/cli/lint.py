@@ -124,7 +124,11 @@ def lint(  # noqa: PLR0917 - each is an option
     linted = _read_profiles(documents)
     injected = list(_find_injected(documents, linted)) if profile else []
     cluster_facts = _ask(kubeconfig, context) if server else None
-    problems = [*_check(documents, cluster_facts), *_find_qos(documents, linted)]
+    problems = [
+        *_check(documents, cluster_facts),
+        *_find_qos(documents, linted),
+        *_find_config(documents),
+    ]
     lacking = [] if cluster_facts else list(_find_notes(documents))
     advice = [*_find_advice(documents), *_find_unpublished(documents, linted)]
     print_in(
@@ -191,6 +195,22 @@ def _read_profiles(documents: list[tuple[str, object]]) -> "LintedProfiles":
     from koord.cli.lint_pods import read_profiles  # noqa: PLC0415 - slow
 
     return read_profiles(document for _, document in documents)
+
+
+def _kind_of(document: object) -> object:
+    return document.get("kind") if isinstance(document, dict) else None
+
+
+def _find_config(documents: list[tuple[str, object]]) -> Iterator[LintProblem]:
+    """Yield what is wrong with Koordinator's ConfigMap."""
+    maps = [source for source in documents if _kind_of(source[1]) == "ConfigMap"]
+    if not maps:
+        return
+    from koord.cli.lint_slo_config import find_config_problems  # noqa: PLC0415 - slow
+
+    for source in maps:
+        for problem in find_config_problems(source[1]):
+            yield _make_note(source, problem)
 
 
 def _find_qos(

@@ -16,6 +16,7 @@ from koord.answers.quota_view import QuotaView, make_overview, view_quotas
 from koord.answers.reading import Reading
 from koord.answers.usage_view import NodeUsage, PodUsage, view_nodes, view_pod
 from koord.cli.cluster import read_without_target, refuse_gap, refuse_gaps, refuse_unknown_namespace
+from koord.cli.colocation_view import draw_offer, find_offer
 from koord.cli.common import ExitCode, Output, fail, warn
 from koord.cli.output import make_table, print_in
 from koord.core.model.device_names import CARDS
@@ -53,12 +54,20 @@ def show_node(name: str, kubeconfig: str, context: str, *, output: Output) -> No
     if node_usage is None:
         fail(f"there is no node {name}{suggest(name, nodes)}", ExitCode.USAGE)
     pods = [view_pod(reading.state, pod) for pod in node_usage.pods]
+    offer = find_offer(reading.state, name, kubeconfig, context)
     print_in(
         output,
         head_of("Node", reading),
-        document=lambda: {**encode(node_usage), "pods": encode(pods)},
+        document=lambda: {
+            **encode(node_usage),
+            "pods": encode(pods),
+            **({} if offer is None else {"offer": encode(offer)}),
+        },
         names=lambda: (f"node/{name}",),
-        text=lambda: draw_node(node_usage, pods, is_wide=output is Output.WIDE),
+        text=lambda: (
+            *draw_node(node_usage, pods, is_wide=output is Output.WIDE),
+            *(() if offer is None else draw_offer(offer)),
+        ),
     )
 
 

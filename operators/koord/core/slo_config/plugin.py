@@ -17,12 +17,14 @@ T = TypeVar("T")
 class SloConfig:
     """The ConfigMap; ``values`` are in force: of each key the last valid one, by its class.
 
-    ``problems`` say by key what is wrong with the present text, field first.
+    ``problems`` say by key what is wrong with the present text, field first; ``unknown`` what of a
+    valid one nothing reads.
     """
 
     uid: str
     values: Mapping[type, object] = field(default_factory=dict)
     problems: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    unknown: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 class SloConfigs(Plugin):

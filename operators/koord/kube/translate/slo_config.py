@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from koord.api.parse import InvalidObject
-from koord.api.slo_config import SloConfigKey
+from koord.api.slo_config import SloConfigKey, find_misspelled
 from koord.core.slo_config.plugin import SloConfig
 from koord.kube.wire import WireConfigMap
 
@@ -24,6 +24,9 @@ class SloConfigTranslator:
 
     def translate(self, wire: WireConfigMap) -> SloConfig:
         data, problems = wire.data or {}, dict[str, tuple[str, ...]]()
+        unknown: dict[str, tuple[str, ...]] = {
+            name: (str(each),) for name, each in find_misspelled(data, self._keys)
+        }
         for key in self._keys:
             text = data.get(key.name, "")
             if not text.strip():
@@ -34,7 +37,10 @@ class SloConfigTranslator:
                 problems[key.name] = tuple(map(str, value.problems))
             else:
                 self._values[key.of] = key.make(value)
-        return SloConfig(wire.metadata.uid, dict(self._values), problems)
+                fields = tuple(map(str, key.find_unknown(text)))
+                if fields:
+                    unknown[key.name] = fields
+        return SloConfig(wire.metadata.uid, dict(self._values), problems, unknown)
 
     def forget(self, _: SloConfig) -> None:
         self._values.clear()
