@@ -48,6 +48,10 @@ NOW: Final = 1_790_000_000.0
 HERE: Final = Target(TargetKind.POD, "default", "")
 WAITING: Final = {"namespace": "default", "kind": "podgroup", "name": "large"}
 DRAIN: Final = {"edits": [{"drain": {"nodes": ["n00001"]}}]}
+MORE_NODES: Final = {"edits": [{"addNodes": {"like": "n00001", "count": 100}}]}
+LESS: Final = {
+    "edits": [{"patch": {"ref": "quota/team-01", "merge": {"spec": {"max": {GPU: "1"}}}}}]
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,23 +107,30 @@ def measure_answers(cluster: FakeCluster, runs: int) -> Iterator[Bar]:
         ("Explanation", WAITING, {}, 100.0),
         ("Remedies", WAITING, {}, 400.0),
         ("WhatIf", {}, DRAIN, 400.0),
+        ("WhatIf", {}, MORE_NODES, 400.0),
+        ("WhatIf", {}, LESS, 400.0),
         ("Room", {}, {"shape": "4x8"}, 100.0),
         ("Fragmentation", {}, {}, None),
         ("Nodes", {}, {}, None),
     ):
         route = next(route for route in ROUTES if route.answer == name)
-        asked = Ask(parts, body)
+        asked, edits = Ask(parts, body), ", ".join(_edits_of(body))
+        title = f"{name} ({edits})" if edits else name
         first = _time(route.compute, snapshot, asked)
         times = sorted(_time(_ask, route, snapshot, asked) for _ in range(runs))
         p95 = times[int(0.95 * (len(times) - 1))]
-        yield Bar(f"{name}, p95 as asked", p95, "ms", most)
-        yield Bar(f"{name}, computed first", first, "ms")
+        yield Bar(f"{title}, p95 as asked", p95, "ms", most)
+        yield Bar(f"{title}, computed first", first, "ms")
         if most is not None:
             again = [_measure_cpu(route, snapshot, asked) for _ in range(max(3, runs // 4))]
-            what = f"{name}, computed again, processor time"
+            what = f"{title}, computed again, processor time"
             yield Bar(f"{what}, median", statistics.median(again), "ms", most)
             yield Bar(f"{what}, spread", max(again) - min(again), "ms")
     yield Bar("memory of all of it, at most", getrusage(RUSAGE_SELF).ru_maxrss / 1024, "MiB", 400.0)
+
+
+def _edits_of(body: dict[str, Any]) -> Iterator[str]:
+    return (key for edit in body.get("edits", ()) for key in edit)
 
 
 def _ask(route: Route, snapshot: Snapshot, ask: Ask) -> bytes:

@@ -163,6 +163,30 @@ def test_nothing_is_left_of_what_was_tried(edits: list[Edit]) -> None:
     assert view_shares(reading.state) == shares
 
 
+def test_a_quota_that_was_only_tried_is_missed_by_nobody() -> None:
+    """Pods that name it started without it before, and do so afterwards."""
+    pod = make_pod("team-b/free").quota("tried").gpu(8).build()
+    reading = make_reading(make_node("n").gpu(8).build(), pod)
+    assert tell(reading)["order"] == []
+    small = SetQuota(make_quota("tried", max={GPU: 1}))
+    assert changes(tell(reading, small)) == {"free": (PLACEABLE, WAITING)}
+    assert tell(reading)["order"] == []
+
+
+def test_what_others_place_waits_for_them_after_a_drain() -> None:
+    pod = make_pod("team-b/web").owners("web").running("n").not_ours().build()
+    reading = make_reading(make_node("n").gpu(8).build(), pod)
+    assert changes(tell(reading, Drain(("n",)))) == {"web": (BOUND, "NotOurs")}
+
+
+def test_what_there_is_no_time_for_is_a_gap() -> None:
+    reading = make_scene()
+    answer = ask_what_if(reading, (Drain(("n0",)),), lambda: True)
+    (gap,) = answer.gaps
+    assert (gap.missing, gap.because) == ("units", "TooExpensive")
+    assert gap.then == "what becomes of 1 of 2 units that wait is not known"
+
+
 @given(st.sampled_from(EDITS))
 def test_an_edit_and_its_inverse_change_nothing(edit: Edit) -> None:
     reading = make_scene()

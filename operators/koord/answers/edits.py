@@ -4,15 +4,15 @@ An edit changes observed objects as their watches would; what follows from it is
 Who has the state decides when everything is undone. Nothing here plans.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from koord.core.device.plugin import Devices
 from koord.core.engine.state import ClusterState
 from koord.core.eviction.mobility import Mobility
 from koord.core.eviction.reasons import Protection
-from koord.core.model.gangs import ObservedPodGroup
+from koord.core.model.gangs import GangKey, ObservedPodGroup
 from koord.core.model.nodes import Node
 from koord.core.model.pods import NO_MOVE_HINTS, Handling, Pod, PodPhase
 from koord.core.quota.catalog import key_of
@@ -28,6 +28,30 @@ _CORDONED: Final = "node.kubernetes.io/unschedulable"
 _AGAIN: Final = ":again"
 
 
+class Source(NamedTuple):
+    """What units are made of: a gang, or a pod without one; by ``namespace/name``."""
+
+    key: str
+    is_gang: bool = False
+
+
+def source_of(pod: Pod) -> Source:
+    return Source(pod.key) if pod.gang is None else Source(pod.gang.key, is_gang=True)
+
+
+def find_members(state: ClusterState, source: Source) -> Collection[Pod]:
+    """Return the pods of a source, those that have ended included."""
+    if source.is_gang:
+        return state.gangs.members(source.key).values()
+    pod = state.pod_by_key(source.key)
+    return () if pod is None or pod.gang is not None else (pod,)
+
+
+def is_bound(state: ClusterState, source: Source) -> bool:
+    """Whether any pod of a source has a node, and has not ended."""
+    return any(pod.is_alive and pod.node for pod in find_members(state, source))
+
+
 class EditError(ValueError):
     """An edit names something that does not exist, or cannot be tried."""
 
@@ -37,6 +61,10 @@ class Trial:
 
     def __init__(self, state: ClusterState) -> None:
         self.state = state
+        self.were_bound: dict[Source, bool] = {}
+        """Each gang and single pod of which pods were changed -> whether it had nodes before."""
+        self.groups: dict[GangKey, ObservedPodGroup | None] = {}
+        """Each PodGroup that was changed, as it was before; None: it did not exist."""
         self._inverses: list[Callable[[], None]] = []
 
     def checkpoint(self) -> int:
@@ -52,6 +80,8 @@ class Trial:
         if same_name is not None and same_name.uid != pod.uid:
             self.drop_pod(same_name.uid)
         before = self.state.observed(pod.uid)
+        self._note(pod if before is None else before)
+        self._note(pod)
         self.state.upsert_pod(pod)
         if before is None:
             self._inverses.append(lambda: self.state.remove_pod(pod.uid))
@@ -61,12 +91,19 @@ class Trial:
     def drop_pod(self, uid: str) -> None:
         before = self.state.observed(uid)
         if before is not None:
+            self._note(before)
             self.state.remove_pod(uid)
             self._inverses.append(lambda: self.state.upsert_pod(before))
+
+    def _note(self, pod: Pod) -> None:
+        source = source_of(pod)
+        if source not in self.were_bound:
+            self.were_bound[source] = is_bound(self.state, source)
 
     def put_group(self, group: ObservedPodGroup) -> None:
         gangs = self.state.gangs
         before = gangs.pod_group(group.key)
+        self.groups.setdefault(group.key, before)
         gangs.upsert_pod_group(group)
         if before is None:
             self._inverses.append(lambda: gangs.remove_pod_group(group.key))
@@ -77,6 +114,7 @@ class Trial:
         gangs = self.state.gangs
         before = gangs.pod_group(key)
         if before is not None:
+            self.groups.setdefault(key, before)
             gangs.remove_pod_group(key)
             self._inverses.append(lambda: gangs.upsert_pod_group(before))
 
@@ -104,9 +142,11 @@ class Trial:
 
     def put_quota(self, spec: QuotaSpec) -> None:
         quotas = self.state.plugin(Quotas)
-        before = quotas.cache.catalog.written.get(key_of(spec))
+        catalog = quotas.cache.catalog
+        before = catalog.written.get(key_of(spec))
         quotas.upsert(spec)
         if before is None:
+            self._inverses.append(lambda: catalog.forget(spec.name))
             self._inverses.append(lambda: quotas.remove(spec))
         else:
             self._inverses.append(lambda: quotas.upsert(before))

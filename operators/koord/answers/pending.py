@@ -3,8 +3,11 @@
 One question asks for it several times, and each edit that is tried once more. Knows no question.
 """
 
+from dataclasses import replace
+
 from koord.core.engine.queue import Queue
 from koord.core.engine.state import ClusterState
+from koord.core.model.changes import Changes
 from koord.core.model.plan import Unit
 
 
@@ -20,9 +23,19 @@ class PendingUnits:
         """Return the queue as of now."""
         changes = self._feed.drain()
         if changes or self._units is None:
-            self._queue.absorb(changes, state)
+            self._queue.absorb(self._without_settled(changes, state), state)
             self._units = None
         return self._queue
+
+    def _without_settled(self, changes: Changes, state: ClusterState) -> Changes:
+        """Leave out pods that neither wait nor did: at first that is nearly all there is."""
+
+        def matters(uid: str) -> bool:
+            pod, queue = state.pods.get(uid), self._queue
+            waits = pod is not None and pod.is_waiting
+            return waits or uid in queue.waiting or bool(queue.units_of(uid))
+
+        return replace(changes, singles=set(filter(matters, changes.singles)))
 
     def list_units(self, state: ClusterState) -> list[Unit]:
         """Return all waiting units in order; nobody may change the list."""

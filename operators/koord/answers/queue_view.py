@@ -152,43 +152,53 @@ def _view_units(
             )
 
 
-def _view_incomplete(state: ClusterState, queue: Queue) -> Iterator[QueueEntry]:
+@dataclass(frozen=True, slots=True)
+class IncompleteSource:
+    """Pods that wait, and of which no unit can be made; ``name`` is that of their gang, or pod."""
+
+    kind: str
+    name: str
+    pods: tuple[Pod, ...]
+    required: int
+    reason: Reason
+
+
+def find_incomplete(state: ClusterState, queue: Queue) -> Iterator[IncompleteSource]:
+    """Yield what is not complete and has pods that wait, by name."""
     for source, reason in sorted(queue.waiting.items()):
         single = state.pods.get(source)
         if single is not None:
-            yield from _view_source(state, ("pod", single.key), (single,), 1, reason)
+            yield from _find_waiting_of(("pod", single.key), (single,), 1, reason)
             continue
         members = state.gangs.members(source).values()
         needs = 1 if state.gangs.spec(source) is None else count_needed(state.gangs, source)
-        yield from _view_source(state, ("podgroup", source), members, needs, reason)
+        yield from _find_waiting_of(("podgroup", source), members, needs, reason)
     for gang in sorted(queue.left_out):
-        for left_out_unit in queue.left_out[gang]:
-            yield from _view_source(
-                state,
-                ("podgroup", gang),
-                left_out_unit.pods,
-                len(left_out_unit.pods),
-                left_out_unit.reason,
-            )
+        for part in queue.left_out[gang]:
+            yield from _find_waiting_of(("podgroup", gang), part.pods, len(part.pods), part.reason)
 
 
-def _view_source(
-    state: ClusterState, source: tuple[str, str], pods: Iterable[Pod], required: int, reason: Reason
-) -> Iterator[QueueEntry]:
-    """Show pods of which no unit can be made, if any of them waits."""
+def _find_waiting_of(
+    source: tuple[str, str], pods: Iterable[Pod], required: int, reason: Reason
+) -> Iterator[IncompleteSource]:
     waiting = tuple(pod for pod in pods if pod.is_waiting)
     if waiting:
+        yield IncompleteSource(*source, waiting, required, reason)
+
+
+def _view_incomplete(state: ClusterState, queue: Queue) -> Iterator[QueueEntry]:
+    for source in find_incomplete(state, queue):
         yield QueueEntry(
             position=0,
-            kind=source[0],
-            names=source[1:],
-            pods=len(waiting),
-            required=required,
-            reason=reason,
-            since=min(pod.created for pod in waiting),
-            quotas=_quotas_of(state, waiting),
-            gpus=sum(count_gpus(dict(pod.shape.requests)) for pod in waiting),
-            priority=max(pod.priority for pod in waiting),
+            kind=source.kind,
+            names=(source.name,),
+            pods=len(source.pods),
+            required=source.required,
+            reason=source.reason,
+            since=min(pod.created for pod in source.pods),
+            quotas=_quotas_of(state, source.pods),
+            gpus=sum(count_gpus(dict(pod.shape.requests)) for pod in source.pods),
+            priority=max(pod.priority for pod in source.pods),
         )
 
 

@@ -7,21 +7,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
-from koord.answers.edits import Edit, Trial, apply_edits
+from koord.answers.edits import Edit, Source, Trial, apply_edits, find_members, is_bound
 from koord.answers.encoding import encode
 from koord.answers.envelope import AnswerGap, GapCause
 from koord.answers.explain import PlacementState
-from koord.answers.pending import find_pending
+from koord.answers.outcomes import Decision, Outcomes, view_outcomes
 from koord.answers.preemption import find_plan
-from koord.answers.queue_view import QueueEntry, view_queue
 from koord.answers.reading import Reading
+from koord.answers.reason_context import ContextFinder
 from koord.answers.redaction import ONE_UNIT, HiddenName, Sight, redact
-from koord.core.engine.scoring import Scoring
 from koord.core.engine.state import ClusterState
 from koord.core.eviction.model import Preemption
 from koord.core.eviction.search import PreemptionContext
-from koord.core.model.pods import Pod
+from koord.core.model.plan import Unit
 from koord.core.model.reasons import Reason
+from koord.core.model.text import plural
 from koord.core.model.units import format_amount
 from koord.core.quota.model import QuotaName
 
@@ -50,11 +50,6 @@ class UnitOutcome:
 
     standing: PlacementState | None
     reason: Reason | None = None
-
-    @property
-    def is_like(self) -> tuple[object, str]:
-        """What makes two outcomes different."""
-        return self.standing, "" if self.reason is None else self.reason.code
 
 
 _GONE: Final = UnitOutcome(None)
@@ -109,7 +104,8 @@ class WhatIfAnswer:
 
 
 _WAITS: Final = PlacementState.WAITING
-Outcomes: TypeAlias = Mapping[UnitRef, UnitOutcome]
+_BOUND: Final = UnitOutcome(PlacementState.BOUND)
+_OTHERS: Final = UnitOutcome(PlacementState.NOT_OURS)
 _Shares: TypeAlias = Mapping[tuple[QuotaName, str], int]
 
 
@@ -121,29 +117,40 @@ def ask_what_if(
 ) -> WhatIfAnswer:
     """Return what edits would change; may raise ``EditError``. The reading is as before then.
 
-    Once ``is_over``, nothing more is searched, and the answer says so. ``before`` is what
-    ``view_outcomes`` returns of the reading, if somebody has it: it plans all that waits.
+    Once ``is_over``, nothing more is planned or searched, and the answer says so. ``before`` is
+    what ``view_outcomes`` returns of the reading, if somebody has it.
     """
     state, trial = reading.state, Trial(reading.state)
     if before is None:
-        before = view_outcomes(reading)
+        before = view_outcomes(state, is_over)
     shares = view_shares(state)
     try:
         apply_edits(trial, edits)
-        after, then = view_outcomes(reading), view_shares(state)
-        changes = tuple(_compare(before, after))
-        evicted, gaps = _find_evicted(reading, changes, is_over)
+        after, then = view_outcomes(state, is_over), view_shares(state)
+        pairs = list(_find_pairs(trial, before, after))
+        changes = list(_tell_after(reading, trial, after, pairs))
+        evicted, gaps = _find_evicted(reading, list(_list_refused(pairs, changes)), is_over)
+        waiting = (source for source, decision in after.waiting.items() if not decision.starts)
+        order = tuple(_make_ref(trial, source) for source in waiting)
     finally:
         trial.undo()
         state.refresh()
     answer = WhatIfAnswer(
-        changes,
+        tuple(_tell_before(reading, before, pairs, changes)),
         tuple(compare_shares(shares, then)),
         evicted,
-        tuple(ref for ref, outcome in after.items() if outcome.standing is _WAITS),
-        gaps,
+        order,
+        (*_find_gaps(before, after), *gaps),
     )
     return answer if reading.sight.is_whole else _hide_names(answer, reading.sight)
+
+
+def _find_gaps(before: Outcomes, after: Outcomes) -> Iterator[AnswerGap]:
+    left = len(before.left | after.left)
+    if left:
+        units = plural(len(after.waiting.keys() | after.left), "unit")
+        unknown = f"what becomes of {left} of {units} that wait"
+        yield AnswerGap("units", GapCause.TOO_EXPENSIVE, unknown)
 
 
 def _hide_names(answer: WhatIfAnswer, sight: Sight) -> WhatIfAnswer:
@@ -183,66 +190,101 @@ def compare_shares(before: _Shares, after: _Shares) -> Iterator[ShareChange]:
             yield ShareChange(quota, key, was, then)
 
 
-def view_outcomes(reading: Reading) -> Outcomes:
-    """Return how it is with everything that waits, in order, and then with what has its nodes."""
-    state = reading.state
-    state.refresh()
-    outcomes: dict[UnitRef, UnitOutcome] = {}
-    for entry in view_queue(state, Scoring(), reading.reclaim):
-        standing = PlacementState.PLACEABLE if entry.starts else PlacementState.WAITING
-        for ref in _refs_of(state, entry):
-            outcomes[ref] = UnitOutcome(standing, None if entry.starts else entry.reason)
-    bound = UnitOutcome(PlacementState.BOUND)
-    for key in sorted({_unit_of(pod) for pod in state.pods.values() if pod.is_alive and pod.node}):
-        outcomes.setdefault(_make_ref(state, *key), bound)
-    return outcomes
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    """A source that is not as before; a decision is None if it did not wait, or does not."""
+
+    source: Source
+    before: Decision | UnitOutcome
+    after: Decision | UnitOutcome
 
 
-def _unit_of(pod: Pod) -> tuple[str, str]:
-    return (_POD, pod.key) if pod.gang is None else (_GANG, pod.gang.key)
+def _find_pairs(trial: Trial, before: Outcomes, after: Outcomes) -> Iterator[_Pair]:
+    """Yield what differs: in the order of planning afterwards, then what runs, or is gone."""
+    state, unknown = trial.state, before.left | after.left
+    for source, decision in after.waiting.items():
+        was = before.waiting.get(source)
+        if source in unknown:
+            continue
+        if was is None:
+            yield _Pair(source, _view_before(trial, source), decision)
+        elif was.differs_from(decision):
+            yield _Pair(source, was, decision)
+    others = {*before.waiting, *trial.were_bound}.difference(after.waiting, unknown)
+    for source in sorted(others, key=lambda source: (not is_bound(state, source), source)):
+        was_then = before.waiting.get(source) or _view_before(trial, source)
+        is_now = _BOUND if is_bound(state, source) else _view_elsewhere(state, source)
+        if was_then != is_now:
+            yield _Pair(source, was_then, is_now)
 
 
-def _refs_of(state: ClusterState, entry: QueueEntry) -> Iterator[UnitRef]:
-    kind = _POD if entry.kind == "pod" else _GANG
-    return (_make_ref(state, kind, name) for name in entry.names)
+def _view_before(trial: Trial, source: Source) -> UnitOutcome:
+    """Return how it was with what did not wait."""
+    was_bound = trial.were_bound.get(source)
+    if was_bound is None:
+        was_bound = is_bound(trial.state, source)
+    return _BOUND if was_bound else _GONE
 
 
-def _make_ref(state: ClusterState, kind: str, key: str) -> UnitRef:
-    group = state.gangs.pod_group(key) if kind == _GANG else None
-    namespace, _, name = key.partition("/")
-    return UnitRef(kind, namespace, name, "" if group is None else group.uid)
+def _view_elsewhere(state: ClusterState, source: Source) -> UnitOutcome:
+    """Return how it is with what neither waits for us nor has a node."""
+    pods = find_members(state, source)
+    return _OTHERS if any(pod.is_waiting and not pod.is_plannable for pod in pods) else _GONE
 
 
-def _compare(
-    before: Mapping[UnitRef, UnitOutcome], after: Mapping[UnitRef, UnitOutcome]
+def _tell_after(
+    reading: Reading, trial: Trial, after: Outcomes, pairs: Sequence[_Pair]
 ) -> Iterator[UnitChange]:
-    """Yield what differs: in the order of planning afterwards, then what is gone."""
-    for ref in (*after, *(ref for ref in before if ref not in after)):
-        was, then = before.get(ref, _GONE), after.get(ref, _GONE)
-        if was.is_like != then.is_like:
-            yield UnitChange(ref, was, then)
+    """Yield changes with the reasons of now; those of before are not told yet."""
+    contexts = ContextFinder(reading.state, reading.reclaim, is_once=True)
+    for pair in pairs:
+        ref, then = _make_ref(trial, pair.source), _tell(after, pair.after, contexts)
+        yield UnitChange(ref, _GONE, then)
+
+
+def _tell_before(
+    reading: Reading, before: Outcomes, pairs: Sequence[_Pair], changes: Sequence[UnitChange]
+) -> Iterator[UnitChange]:
+    """Yield changes with the reasons of before, in the state as it was then."""
+    contexts = ContextFinder(reading.state, reading.reclaim, is_once=True)
+    for pair, change in zip(pairs, changes, strict=True):
+        yield replace(change, before=_tell(before, pair.before, contexts))
+
+
+def _tell(
+    outcomes: Outcomes, outcome: Decision | UnitOutcome, contexts: ContextFinder
+) -> UnitOutcome:
+    if isinstance(outcome, UnitOutcome):
+        return outcome
+    if outcome.starts:
+        return UnitOutcome(PlacementState.PLACEABLE)
+    return UnitOutcome(_WAITS, outcomes.explain(outcome, contexts))
+
+
+def _make_ref(trial: Trial, source: Source) -> UnitRef:
+    """Return how a source is called, with the uid that its PodGroup has, or had."""
+    namespace, _, name = source.key.partition("/")
+    if not source.is_gang:
+        return UnitRef(_POD, namespace, name)
+    group = trial.state.gangs.pod_group(source.key) or trial.groups.get(source.key)
+    return UnitRef(_GANG, namespace, name, "" if group is None else group.uid)
 
 
 def _find_evicted(
-    reading: Reading, changes: Sequence[UnitChange], is_over: Callable[[], bool]
+    reading: Reading,
+    waiting: Sequence[tuple[UnitChange, Unit]],
+    is_over: Callable[[], bool],
 ) -> tuple[tuple[EvictedUnit, ...], tuple[AnswerGap, ...]]:
     """Find whom the operators would preempt for what comes to wait for room."""
     settings, state = reading.preemption, reading.state
     if settings is None or not settings.enabled:
         return (), ()
-    waiting = [
-        change
-        for change in changes
-        if change.after.reason is not None and change.after.reason.is_capacity
-    ]
-    units = {name: unit for unit in find_pending(state) for name in _names_of(unit.pods)}
     evicted: list[EvictedUnit] = []
-    for at, change in enumerate(waiting):
+    for at, (change, unit) in enumerate(waiting):
         if at >= MOST_SEARCHES or is_over():
             left = f"whom {len(waiting) - at} of the units would preempt"
             return tuple(evicted), (AnswerGap("victims", GapCause.TOO_EXPENSIVE, left),)
-        unit = units.get(f"{change.ref.namespace}/{change.ref.name}")
-        plan = unit and find_plan(state, unit, settings, PreemptionContext(state.now))
+        plan = find_plan(state, unit, settings, PreemptionContext(state.now))
         if isinstance(plan, Preemption):
             evicted += [
                 EvictedUnit(victim.name, len(victim.pods), change.ref) for victim in plan.victims
@@ -250,8 +292,24 @@ def _find_evicted(
     return tuple(evicted), ()
 
 
-def _names_of(pods: Sequence[Pod]) -> set[str]:
-    return {pod.key if pod.gang is None else pod.gang.key for pod in pods}
+def _list_refused(
+    pairs: Sequence[_Pair], changes: Sequence[UnitChange]
+) -> Iterator[tuple[UnitChange, Unit]]:
+    """Yield what is refused now for lack of room, and was not, or for another reason."""
+    for pair, change in zip(pairs, changes, strict=True):
+        decision, reason = pair.after, change.after.reason
+        unit = decision.unit if isinstance(decision, Decision) else None
+        if unit is not None and reason is not None and reason.is_capacity:
+            yield change, unit
+
+
+@encode.register
+def _(ref: UnitRef) -> dict[str, Any]:
+    namespace, name, uid = (
+        None if isinstance(text, HiddenName) else text
+        for text in (ref.namespace, ref.name, ref.uid)
+    )
+    return {"kind": ref.kind, "namespace": namespace, "name": name, "uid": uid}
 
 
 @encode.register

@@ -19,6 +19,7 @@ from koord.answers.gaps import head_of
 from koord.answers.gpu_map import GpuMap, MapNode, view_map
 from koord.answers.happenings import Subject
 from koord.answers.health import HealthFinding, encode_finding, find_sick
+from koord.answers.outcomes import view_outcomes
 from koord.answers.outlook import limit_time
 from koord.answers.overview import Overview, view_overview
 from koord.answers.queue_view import QueueEntry
@@ -38,7 +39,7 @@ from koord.answers.room import RoomQuestion, ShapeRoom, find_room
 from koord.answers.timeline import TimelineEntry, make_timeline
 from koord.answers.topology import TopologyCapacity, view_topology
 from koord.answers.usage_view import NodeUsage, view_nodes, view_pod
-from koord.answers.what_if import WhatIfAnswer, ask_what_if, view_outcomes
+from koord.answers.what_if import WhatIfAnswer, ask_what_if
 from koord.answers.why import Explanation, make_answer
 from koord.core.defrag.shapes import MOST_GPUS, MOST_PODS, parse_shape
 from koord.core.device.plugin import Devices
@@ -336,7 +337,7 @@ def _what_if(snapshot: Snapshot, ask: Ask) -> Any:
     forms = EditForms(reading.state, split_subject, lambda: _read_defaults(snapshot))
     try:
         edits = [edit for document in written for edit in forms.read(document)]
-        before = snapshot.keep("outcomes", lambda: view_outcomes(reading))
+        before = snapshot.keep("outcomes", lambda: view_outcomes(reading.state))
         answer = ask_what_if(reading, edits, limit_time(_TRIAL_SECONDS, monotonic), before)
     except EditError as error:
         raise InvalidQuery(f"edits: {error}") from None

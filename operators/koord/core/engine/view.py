@@ -144,15 +144,19 @@ class CycleView:
 
     def shape_of(self, pod: Pod) -> PodShape:
         """Return the shape of a pod with the data of all domains; equal shapes are identical."""
-        shape = pod.shape
-        for session in self._narrowing:
-            shape = session.narrow(pod, shape)
+        shape = self._narrow(pod)
         asks = tuple(
             (session.name, ask)
             for session in self._asking
             if (ask := session.ask(pod, shape)) is not None
         )
         return self._resolve(shape, asks) if asks else shape
+
+    def _narrow(self, pod: Pod) -> PodShape:
+        shape = pod.shape
+        for session in self._narrowing:
+            shape = session.narrow(pod, shape)
+        return shape
 
     def reaching_of(self, pods: Sequence[Pod]) -> list[Pod]:
         """Return those of some pods that may matter to pods on other nodes than theirs."""
@@ -167,7 +171,7 @@ class CycleView:
 
     def shapes_of(self, pods: Sequence[Pod]) -> list[PodShape]:
         """Return :meth:`shape_of` of each pod; :meth:`expect` must have announced them."""
-        if self._narrowing:
+        if self._narrowing and any(self._narrow(pod) is not pod.shape for pod in pods):
             return [self.shape_of(pod) for pod in pods]
         asks_by_session = []
         for session in self._asking:

@@ -227,6 +227,10 @@ class QuotaCatalog:
         if is_final:
             self._forget_gone(self.gone)
 
+    def forget(self, name: QuotaName) -> None:
+        """Keep nothing of a quota that is gone: it was only tried, and never there."""
+        self._forget_gone(self.gone.keys() & {name})
+
     def _forget_gone(self, names: Iterable[QuotaName]) -> None:
         for name in list(names):
             del self.gone[name]

@@ -172,6 +172,11 @@ class QuotaSession(Admitting):
         """Return the quotas that were given leftovers for these units, and when."""
         return {quota: self._newest for unit, quota in self._over_share.items() if unit in placed}
 
+    @property
+    def granted(self) -> Collection[UnitKey]:
+        """The units that may exceed the share of their quota; none until one has needed it."""
+        return () if self._leftovers is None else self._leftovers.granted
+
     def is_relieved(self, unit: Unit, reason: Reason) -> bool:
         """Whether a unit that quotas refused is worth another try."""
         if isinstance(reason, QuotaExceeded):

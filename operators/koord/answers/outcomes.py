@@ -1,0 +1,81 @@
+"""What becomes of everything that waits, as values that are compared: before edits and after them.
+
+Only what decides is found for all of it; what else is behind a reason, when somebody is told.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from koord.answers.edits import Source
+from koord.answers.pending import find_pending, find_queue
+from koord.answers.planned_units import PlannedUnits, plan_waiting
+from koord.answers.queue_view import find_incomplete
+from koord.answers.reason_context import ContextFinder
+from koord.core.engine.scoring import Scoring
+from koord.core.engine.state import ClusterState
+from koord.core.eviction.preemption import find_preempting
+from koord.core.model.plan import Unit
+from koord.core.model.reasons import Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What was decided about a source that waits; ``unit`` None: none can be made of it."""
+
+    starts: bool
+    reason: Reason | None
+    unit: Unit | None
+
+    def differs_from(self, other: "Decision") -> bool:
+        if self.starts or other.starts:
+            return self.starts != other.starts
+        return _code_of(self.reason) != _code_of(other.reason)
+
+
+def _code_of(reason: Reason | None) -> str:
+    return "" if reason is None else reason.code
+
+
+@dataclass(frozen=True, slots=True)
+class Outcomes:
+    """What becomes of everything that waits, in order; of ``left`` it is not known, for time."""
+
+    waiting: Mapping[Source, Decision]
+    planned: PlannedUnits
+    left: frozenset[Source] = frozenset()
+
+    def explain(self, decision: Decision, contexts: ContextFinder) -> Reason | None:
+        """Return why it waits, with its context; the state is as it was planned."""
+        reason, unit = decision.reason, decision.unit
+        if unit is None or reason is None or reason is not self.planned.refusals.get(unit.key):
+            return reason
+        return contexts.add(unit, self.planned.reason_of(unit) or reason)
+
+
+def view_outcomes(state: ClusterState, is_over: Callable[[], bool] = lambda: False) -> Outcomes:
+    """Return what becomes of everything that waits, as far as it is planned until ``is_over``."""
+    state.refresh()
+    queue, units = find_queue(state), find_pending(state)
+    cycle = state.open_cycle(lambda: units)
+    planned = plan_waiting(cycle, state, units, Scoring(), is_over)
+    cycle.close()
+    placed, waiting, left = planned.count_placed(), dict[Source, Decision](), set[Source]()
+    for unit in units:
+        if unit.key in planned.left:
+            left.update(_sources_of(unit))
+            continue
+        starts = placed[unit.key] >= max(unit.required, 1)
+        reason = find_preempting(state, unit.key) or planned.refusals.get(unit.key)
+        decision = Decision(starts, None if starts else reason, unit)
+        waiting.update((source, decision) for source in _sources_of(unit))
+    for incomplete in find_incomplete(state, queue):
+        source = Source(incomplete.name, incomplete.kind == "podgroup")
+        waiting.setdefault(source, Decision(starts=False, reason=incomplete.reason, unit=None))
+    return Outcomes(waiting, planned, frozenset(left))
+
+
+def _sources_of(unit: Unit) -> Iterator[Source]:
+    gangs = dict.fromkeys(demand.gang for demand in unit.demands if demand.gang)
+    yield from (Source(gang, is_gang=True) for gang in gangs)
+    if not gangs:
+        yield Source(unit.pods[0].key)
