@@ -114,6 +114,23 @@ def test_ratios_of_all_nodes_are_written_once() -> None:
     assert server.look(cluster, policy) == []
 
 
+def test_specs_of_thousands_of_nodes_are_rendered_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes = (make_node(f"n{at}") for at in range(3 * node_publishing.IN_A_ROW))
+    cluster, server, rendered = make_cluster().nodes(*nodes), Server(), list[object]()
+    policy = slos_of(server, cluster)
+
+    def render(*strategies: Any) -> dict[str, Any]:
+        rendered.append(strategies)
+        return {"resourceUsedThresholdWithBE": {"enable": len(rendered) > 1}}
+
+    monkeypatch.setattr("koord.controllers.node_slo.render_chosen", render)
+    for _ in range(2):
+        writes = server.look(cluster, policy)
+        assert len(writes) == node_publishing.MOST_WRITES
+    assert len(rendered) == 2, "each look renders again: settings may have changed"
+    assert writes[0][1]["spec"]["resourceUsedThresholdWithBE"] == {"enable": True}
+
+
 def test_nothing_is_written_that_nobody_has_configured() -> None:
     cluster, server = make_cluster().nodes(make_node("n0")), Server()
     assert server.look(cluster, ratios_of(server, cluster)) == []

@@ -7,7 +7,14 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.isolation import of_batch_reclaim, of_decisions, of_migrations, of_queues, of_writers
+from tests.isolation import (
+    of_batch_reclaim,
+    of_decisions,
+    of_migrations,
+    of_nodes,
+    of_queues,
+    of_writers,
+)
 from tests.isolation.plays import PLAYS, Patch
 
 import koord
@@ -23,6 +30,7 @@ pytestmark = pytest.mark.isolates
 assert of_decisions.__doc__, (
     of_batch_reclaim.__doc__,
     of_migrations.__doc__,
+    of_nodes.__doc__,
     of_queues.__doc__,
     of_writers.__doc__,
 )  # in PLAYS
@@ -80,6 +88,8 @@ SHOWN_ELSEWHERE = {
     "owners": "looks for the kinds that are served: nothing of tenants is read there",
     "verdicts": "a call in the event loop, whose error ends nothing; it is only counted",
 }
+NODE_POLICIES = {"node-ratios", "node-slo"}
+"""Their loops are called as they are."""
 SOURCE = Path(koord.__file__).parent
 
 
@@ -89,6 +99,7 @@ def test_every_isolated_loop_is_played() -> None:
         for path in SOURCE.rglob("*.py")
         for name in re.findall(r'[^"`]Isolation\("([\w-]+)"\)', path.read_text())
     }
+    names |= NODE_POLICIES
     played = {name.partition("/")[0] for name in PLAYS}
     assert played <= names
     assert names - played == SHOWN_ELSEWHERE.keys()

@@ -22,6 +22,8 @@ LOOK_SECONDS: Final = 10.0
 MOST_WRITES: Final = 200
 """Per look: what is left is written at the next ones, so that a change of the settings of
 thousands of nodes does not hold up other writes."""
+IN_A_ROW: Final = 250
+"""Nodes that are looked at before anything else of the process has its turn."""
 
 
 class NodePolicy(Protocol):
@@ -75,8 +77,11 @@ class NodePublisher:
         if not self.policy.begin() or await self._is_managed():
             return
         now, self.left, writes = self.clock(), 0, 0
-        for name, row in list(self.state.table.live_rows()):
-            if self._isolated.rests(name, now):
+        for at, name in enumerate([name for name, _ in self.state.table.live_rows()], 1):
+            if at % IN_A_ROW == 0:
+                await asyncio.sleep(0)
+            row = self.state.table.row_of.get(name)
+            if row is None or self._isolated.rests(name, now):
                 continue
             with self._isolated.of(name, now):
                 node = self.state.table.node_at(row)

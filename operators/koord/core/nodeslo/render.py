@@ -92,10 +92,21 @@ def render(settings: SloSettings, labels: Mapping[str, str], bandwidth: str = ""
 
     ``bandwidth`` is what the node itself says of its network; empty for nothing.
     """
+    return render_chosen(choose(settings, labels), bandwidth)
+
+
+def choose(settings: SloSettings, labels: Mapping[str, str]) -> tuple[Json, ...]:
+    """Return the strategy of each field for a node with these labels: one object for all equal."""
+    return tuple(
+        DEFAULTS[part] if part not in settings.parts else settings.parts[part].of(labels)
+        for part in FIELDS
+    )
+
+
+def render_chosen(strategies: Iterable[Json], bandwidth: str = "") -> dict[str, Any]:
+    """Return the spec that these strategies make."""
     spec: dict[str, Any] = {}
-    for part, name in FIELDS.items():
-        configured = settings.parts.get(part)
-        strategy = DEFAULTS[part] if configured is None else configured.of(labels)
+    for (part, name), strategy in zip(FIELDS.items(), strategies, strict=True):
         if part is HostApplicationPart:
             spec[name] = list(strategy.get(_APPLICATIONS, ()))
         else:
