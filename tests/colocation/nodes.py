@@ -29,8 +29,9 @@ def pod(
     of: KoordinatorClass = PROD,
     *,
     is_exclusive: bool = False,
+    is_accepted: bool = True,
 ) -> CountedPod:
-    return CountedPod(key, of, amounts(cpu, memory), is_exclusive)
+    return CountedPod(key, of, amounts(cpu, memory), is_exclusive, is_accepted)
 
 
 def report(

@@ -73,6 +73,31 @@ def test_pods_that_are_not_listed_count_unless_their_metric_is_of_a_low_class() 
     assert batch(seen(FREE)) == 23_400
 
 
+@pytest.mark.parametrize("policy", CalculatePolicy)
+def test_pods_that_no_kubelet_can_accept_take_nothing_from_others(policy: CalculatePolicy) -> None:
+    """Whoever may create a pod may have it name a node."""
+    lies = [pod(f"a/{at}", 10**9, is_accepted=False) for at in range(3)]
+    more = [pod(f"b/{at}", 30, is_accepted=False) for at in range(5)]
+    mid_lie = pod("c/mid", 10**9, of=MID, is_accepted=False)
+    fits, used = pod("b/fits", 8, is_accepted=False), report({"a/x": amounts(12)}, amounts(3))
+    settings = {"cpu_calculate_policy": policy, "cpu_reclaim_threshold_percent": 100}
+    honest = node(pod("a/x", 40), fits, report=used)
+    lied = node(pod("a/x", 40), fits, *lies, mid_lie, report=used)
+    assert batch(lied, **settings) == batch(honest, **settings) > 0
+    one_fits = node(pod("a/x", 40), fits, more[0], report=used)
+    assert batch(node(pod("a/x", 40), fits, *more, report=used), **settings) == batch(
+        one_fits, **settings
+    )
+    assert mid(lied, mid_unallocated_percent=50) == mid(honest, mid_unallocated_percent=50) > 0
+
+
+def test_a_pod_with_exclusive_cpus_hides_nothing_that_it_uses() -> None:
+    hidden = node(pod("a/x", 0, is_exclusive=True), report=report({"a/x": amounts(30)}))
+    shown = node(pod("a/x", 0), report=report({"a/x": amounts(30)}))
+    assert batch(hidden) == batch(shown) == 30_000
+    assert batch(hidden, compat=True) == 60_000
+
+
 def test_mid_pods_count_with_their_mid_requests() -> None:
     used = report({"a/x": amounts(12), "a/gone": amounts(4)}, amounts(3))
     given_node = {"cpu": 64, "memory": 0, "allocatable": amounts(62), "report": used}

@@ -24,7 +24,7 @@ from koord.core.load.model import NodeLoad, PodLoad
 from koord.core.load.plugin import Loads
 from koord.core.migration.model import MigrationOptions
 from koord.core.model.budgets import Budget
-from koord.core.model.pods import Handling, MoveHints, Pod
+from koord.core.model.pods import Handling, MoveHints, Pod, PodPhase
 from koord.core.model.selectors import Requirement, SelectorOperator
 
 if TYPE_CHECKING:
@@ -332,6 +332,15 @@ def test_batch_pods_above_what_is_offered_leave_after_a_while() -> None:
         "batch pods request 12000 (12 CPUs) kubernetes.io/batch-cpu of the node, which offers "
         "6000 (6 CPUs)"
     )
+
+
+def test_a_pod_that_no_kubelet_has_accepted_evicts_nobody() -> None:
+    """Whoever may create a pod may have it name a node, and request what it likes."""
+    lie = batch("lie", cpu=10**12, priority=10**9, phase=PodPhase.PENDING, started=0.0)
+    cluster, past = make_cluster(batch("b-0"), lie), ReclaimPast({"n0": 1.0})
+    report(cluster)
+    assert gone(run(cluster, PATIENT, past)) == []
+    assert past.overcommitted == {}
 
 
 def test_without_a_grace_they_stay() -> None:

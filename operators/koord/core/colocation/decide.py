@@ -39,6 +39,7 @@ from koord.core.load.options import own_limits_of
 from koord.core.load.plugin import Loads
 from koord.core.model.koordinator_class import (
     QOS_LABEL,
+    KoordinatorClass,
     find_class,
     is_best_effort,
 )
@@ -49,6 +50,7 @@ from koord.core.slo_config.plugin import SloConfigs
 
 COLOCATION_KEY = "colocation-config"
 _NO_PODS = frozenset({Handling.RESERVE, Handling.STAND_IN})
+_BATCH_NAMES = frozenset(BATCH.values())
 _EXCLUSIVE_QOS = "LSE"
 
 
@@ -231,12 +233,20 @@ def count_pods(pods: Iterable[Pod], *, compat: bool) -> Iterator[CountedPod]:
             continue
         requests, best_effort = _read_shape(pod.shape, not compat)
         labels = pod.profile.labels
+        of = find_class(labels, pod.priority, is_best_effort=best_effort)
+        if not compat and best_effort and _uses_batch(pod.shape):
+            of = KoordinatorClass.BATCH  # what its labels say, its owner may change at any time
         yield CountedPod(
             pod.key,
-            find_class(labels, pod.priority, is_best_effort=best_effort),
+            of,
             requests,
             labels.get(QOS_LABEL) == _EXCLUSIVE_QOS,
+            compat or pod.is_accepted,
         )
+
+
+def _uses_batch(shape: PodShape) -> bool:
+    return any(amount and name in _BATCH_NAMES for name, amount in shape.requests)
 
 
 @lru_cache(maxsize=4096)

@@ -77,7 +77,8 @@ def _subtract_pods(
         total.add(AmountTermKind.UNMEASURED, 0 if compat else -pods.unmeasured)
     else:
         total.add(AmountTermKind.USED, -pods.used)
-        total.add(AmountTermKind.EXCLUSIVE, -pods.exclusive)
+        beyond = 0 if compat else pods.exclusive_beyond
+        total.add(AmountTermKind.EXCLUSIVE, -pods.exclusive - beyond)
         total.add(AmountTermKind.UNMEASURED, -pods.unmeasured)
     total.add(AmountTermKind.DANGLING, -pods.dangling)
 

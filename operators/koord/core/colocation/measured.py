@@ -32,6 +32,8 @@ class CountedPod:
     koordinator_class: KoordinatorClass
     requests: Amounts
     is_exclusive: bool = False
+    is_accepted: bool = True
+    """Whether its kubelet has accepted it; until then it counts only as far as there is room."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,8 @@ class HighPriorityUse:
 
     used: int = 0
     exclusive: int = 0
+    exclusive_beyond: int = 0
+    """What pods with exclusive CPUs use beyond their requests."""
     unmeasured: int = 0
     """Requests of pods without a metric."""
     peak: int = 0
@@ -85,9 +89,10 @@ def add_up_pods(node: ColocatedNode) -> Mapping[str, HighPriorityUse]:
     metrics: Mapping[str, PodLoad] = {} if node.report is None else node.report.pods
     counted: list[tuple[CountedPod, Amounts | None]] = []
     listed = set()
+    left_out = _find_impossible(node)
     for pod in node.pods:
         listed.add(pod.key)
-        if pod.koordinator_class not in LOW:
+        if pod.koordinator_class not in LOW and pod.key not in left_out:
             metric = metrics.get(pod.key)
             counted.append((pod, None if metric is None else metric.usage))
     dangling = [
@@ -96,6 +101,33 @@ def add_up_pods(node: ColocatedNode) -> Mapping[str, HighPriorityUse]:
         if key not in listed and metric.koordinator_class not in LOW
     ]
     return {resource: _add_up(resource, counted, dangling) for resource in RESOURCES}
+
+
+def _find_impossible(node: ColocatedNode) -> set[str]:
+    """Return the keys of pods that their kubelet has not accepted, and will not for lack of room.
+
+    Whoever may create pods may have them name a node, and request what they like.
+    """
+    waiting = [pod for pod in node.pods if not pod.is_accepted]
+    if not waiting:
+        return set()
+    room = {of: dict(node.allocatable) for of in (False, True)}  # mid pods have their own
+    for pod in node.pods:
+        if pod.is_accepted:
+            _take(room[pod.koordinator_class is KoordinatorClass.MID], pod)
+    impossible = set()
+    for pod in waiting:
+        free = room[pod.koordinator_class is KoordinatorClass.MID]
+        if all(pod.requests.get(of, 0) <= max(0, free.get(of, 0)) for of in RESOURCES):
+            _take(free, pod)
+        else:
+            impossible.add(pod.key)
+    return impossible
+
+
+def _take(room: dict[str, int], pod: CountedPod) -> None:
+    for resource in RESOURCES:
+        room[resource] = room.get(resource, 0) - pod.requests.get(resource, 0)
 
 
 def _add_up(
@@ -116,6 +148,7 @@ def _add_up(
         total.peak += max(request, used)
         if pod.is_exclusive and resource == CPU:
             total.exclusive += request
+            total.exclusive_beyond += max(0, used - request)
         else:
             total.used += used
     return total

@@ -191,7 +191,7 @@ class _Look:
 
     def _holds(self, pod: Pod) -> bool:
         is_real = pod.handling not in {Handling.RESERVE, Handling.STAND_IN}
-        return bool(pod.node) and is_real and not self._is_leaving(pod)
+        return bool(pod.node) and is_real and pod.is_accepted and not self._is_leaving(pod)
 
     # --- who may leave ----------------------------------------------------------------------------
 

@@ -422,6 +422,11 @@ class Pod:
         return f"{self.namespace}/{self.name}"
 
     @property
+    def is_accepted(self) -> bool:
+        """Whether its kubelet has accepted it: anybody may name a node that has no room for it."""
+        return self.started > 0 or self.phase is not PodPhase.PENDING
+
+    @property
     def title(self) -> str:
         """What users call it: ``namespace/name``, or the reservation that it stands for."""
         return self.name.replace(":", "/", 1) if self.handling is Handling.RESERVE else self.key
