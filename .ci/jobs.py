@@ -37,7 +37,8 @@ WITHOUT_CLUSTER = frozenset([
     "agent", "audit", "colocation", "conformance", "controllers", "core", "defrag", "device",
     "eviction", "framework", "fuzz", "gang", "image", "isolation", "load", "maintenance", "migrate",
     "migration", "names", "numa", "page", "placement", "preemption", "profiles", "queue", "quota",
-    "recorded", "reservation", "see", "store", "support", "suspend", "text", "topology",
+    "recorded", "replay", "reservation", "see", "store", "support", "suspend", "text",
+    "topology",
 ])
 # fmt: on
 """Folders in which no test uses a control plane: collecting them takes ten seconds."""

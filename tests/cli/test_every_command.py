@@ -14,6 +14,7 @@ NO_OUTPUT = {
     "page",
     "watch",
     "release",
+    "snapshot",
     "demo",
     "sandbox up",
     "sandbox down",

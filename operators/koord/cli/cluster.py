@@ -8,14 +8,13 @@ operators reported them: a part of a tree says nothing about shares.
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
 from koord.answers.quota_view import QuotaView, ReportedQuota
 from koord.answers.reading import (
-    VOLUME_KINDS,
     Extent,
     Gap,
     Reading,
@@ -28,9 +27,7 @@ from koord.cli.common import ExitCode, fail, warn
 from koord.cli.connection import open_client, path_in
 from koord.cli.kind_reader import KindReader
 from koord.cli.leases import parse_time, read_leader
-from koord.core.device.plugin import Devices
 from koord.core.engine.state import ClusterState
-from koord.core.eviction.preemption import find_nominations
 from koord.core.migration.model import MigrationOptions
 from koord.core.model.pods import Pod
 from koord.core.model.text import suggest
@@ -42,8 +39,7 @@ from koord.core.quota.model import ROOT, QuotaOptions
 from koord.core.quota.reclaim import Overuse
 from koord.core.quota.status import HOOK_FAILED, QuotaCondition, Summary
 from koord.core.suspend.plugin import SuspendOptions
-from koord.domains.device import DEVICES
-from koord.domains.gang import NATIVE_POD_GROUPS, NATIVE_VERSIONS
+from koord.domains.load import NODE_METRICS
 from koord.domains.load_settings import read_reported as read_reported_load
 from koord.domains.migration_settings import read_reported as read_reported_migration
 from koord.domains.owner_settings import OwnerSettings
@@ -74,6 +70,7 @@ from koord.kube.wire import (
     WireCondition,
     WireCustomResource,
 )
+from koord.replay.recorded import RecordedCluster, record_reading, settle
 from koord.runtime.hooks import load_hooks
 
 if TYPE_CHECKING:
@@ -81,12 +78,18 @@ if TYPE_CHECKING:
 
 
 async def read_cluster(
-    client: Client, target: Target, *, compat: bool = False, for_all: bool = False
+    client: Client,
+    target: Target,
+    *,
+    compat: bool = False,
+    for_all: bool = False,
+    record: Callable[[RecordedCluster], None] | None = None,
 ) -> Reading:
     """Read everything that an answer about ``target`` depends on. Raises ``KubeError``.
 
     ``compat`` asks for Koordinator's rules even if the operators do not follow them. With
-    ``for_all`` the reading tells as much of all that waits as of the target.
+    ``for_all`` the reading tells as much of all that waits as of the target. ``record`` gets what
+    the planner's state was made of.
     """
     reader = KindReader(client, target, for_all=for_all)
     leader = await read_leader(client)
@@ -105,7 +108,7 @@ async def read_cluster(
         *(await find_owner_kinds(client, of_owners) if of_owners.enabled else ()),
     )
     translators = {kind: kind.make_translator(options) for kind in kinds}
-    sink = _PodSink()
+    sink = _PodSink(keeps=record is not None)
     try:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(reader.read(PODS, translators[PODS], sink.take))
@@ -117,14 +120,15 @@ async def read_cluster(
                     reads.create_task(reader.read(kind, translators[kind], objects.append))
             quotas = cast("QuotaTranslator", translators[QUOTAS])
             statuses = {quota.name: quotas.status_of(quota.uid) or {} for quota in values[QUOTAS]}
-            state = make_cluster_state(
+            plan_options = (
                 _find_quota_options(leader_report, statuses.values()),
-                load_hooks(),
                 load,
                 suspend,
                 *of_owners.plan_options(),
-                compat=compat or (leader_report is not None and leader_report.compat),
             )
+            compat = compat or (leader_report is not None and leader_report.compat)
+            hooks = load_hooks()
+            state = make_cluster_state(*plan_options, hooks, compat=compat)
             state.advance(time.time())
             for kind, objects in reversed(values.items()):
                 for value in objects:
@@ -135,17 +139,12 @@ async def read_cluster(
     except BaseExceptionGroup as errors:
         # The first one ended the others; one message is what people can use.
         raise _first_of(errors) from None
-    state.volumes.is_known = not any(gap.kind.name in VOLUME_KINDS for gap in reader.gaps)
-    state.plugin(Devices).is_known = Gap(DEVICES, Extent.NOTHING) not in reader.gaps
-    if Gap(NATIVE_POD_GROUPS, Extent.NOT_SERVED) in reader.gaps:
-        state.gangs.note_unread(NATIVE_VERSIONS)
-    for nomination in find_nominations(state):
-        state.nominations.begin(nomination)
+    settle(state, {gap.kind.name: gap.extent for gap in reader.gaps})
     state.advance(time.time())  # now that namespaces and pods are known, too
     # As the operators do before they look: a view of it would count pods in reservations twice.
     state.refresh()
     is_partial = Gap(QUOTAS, Extent.NOTHING) in reader.gaps
-    return Reading(
+    reading = Reading(
         state,
         reader.details,
         tuple(reader.gaps),
@@ -163,6 +162,19 @@ async def read_cluster(
         await read_reported(client, target.namespace) if is_partial else None,
         all_details=reader.all_details,
     )
+    if record is not None:
+        values[PODS] = sink.kept
+        values[NODE_METRICS] += reader.polled
+        record(
+            record_reading(
+                reading,
+                {kind.name: tuple(objects) for kind, objects in values.items()},
+                plan_options,
+                compat=compat,
+                hooks=tuple(hooks.hooks),
+            )
+        )
+    return reading
 
 
 async def find_owner_kinds(client: Client, settings: OwnerSettings) -> tuple[AnyKind, ...]:
@@ -174,11 +186,16 @@ async def find_owner_kinds(client: Client, settings: OwnerSettings) -> tuple[Any
 class _PodSink:
     """Passes pods to the state while more arrive, once all else is in it."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, keeps: bool) -> None:
+        self.kept: list[Pod] = []
+        """All of them, if somebody wants that."""
+        self._keeps = keeps
         self._early: list[Pod] = []
         self._state: ClusterState | None = None
 
     def take(self, pod: Pod) -> None:
+        if self._keeps:
+            self.kept.append(pod)
         if self._state is None:
             self._early.append(pod)
         else:

@@ -41,6 +41,7 @@ from koord.kube.store import HasMeta
 from koord.kube.wire import WireCondition, WireCustomResource, WirePod
 
 if TYPE_CHECKING:
+    from koord.core.load.model import NodeLoad
     from koord.core.model.gangs import GangKey
 
 PAGE_SIZE: Final = 5000
@@ -70,6 +71,8 @@ class KindReader:
         self.finalizers: dict[str, tuple[str, ...]] = {}
         self.places: dict[GangKey, QueuePlace] = {}
         self.standings: dict[GangKey, QueueStanding] = {}
+        self.polled: list[NodeLoad] = []
+        """What nodes use, where no object reports it."""
         self._client = client
         self._target = target
         self._path = _KINDS[target.kind].path
@@ -117,7 +120,8 @@ class KindReader:
             extent = Extent.NOTHING if isinstance(error, Forbidden) else Extent.NOT_SERVED
             self.gaps.append(Gap(ReportsOfLoad(_METRICS), extent))
             return
-        for report in reports.values():
+        self.polled += reports.values()
+        for report in self.polled:
             loads.upsert(report)
 
     def _extents(self, kind: AnyKind) -> Iterator[tuple[Extent | None, tuple[str, ...]]]:

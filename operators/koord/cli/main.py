@@ -70,6 +70,16 @@ COMMANDS: Final[Mapping[str, Command]] = {
             "Show what would change if a job was submitted, or nodes came or went.",
         ),
         Command(
+            "snapshot",
+            f"{_HERE}.snapshot",
+            "Record what plans depend on in a file, to plan it again elsewhere.",
+        ),
+        Command(
+            "replay",
+            f"{_HERE}.replay",
+            "Plan a snapshot again, without a cluster, and compare.",
+        ),
+        Command(
             "release",
             f"{_HERE}.release",
             "Take our gate off waiting pods, so that others place them.",

@@ -1,0 +1,30 @@
+"""A snapshot of a real cluster is planned again without it, with the same result."""
+
+import json
+from pathlib import Path
+
+from tests.operators.conftest import Cluster
+from tests.operators.test_everyday import ask, koord
+from typer.testing import CliRunner
+
+from koord.cli.main import app
+
+
+def test_a_snapshot_is_planned_as_the_cluster_was(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.add_nodes(2)
+    cluster.gang("runs", 2)
+    cluster.expect_bound("runs-0", "runs-1")
+    cluster.gang("waits", 2)
+    cluster.expect_group("waits", "InsufficientNodes")
+    file = tmp_path / "today.ksnap"
+    gang = f"{cluster.namespace}/waits"
+    taken = koord(cluster, "snapshot", "-o", str(file), "--unit", gang)
+    assert taken.exit_code == 0, taken.output
+    assert file.stat().st_mode & 0o777 == 0o600
+    again = CliRunner().invoke(app, ["replay", str(file), "--unit", gang, "-o", "json"])
+    assert again.exit_code == 0, again.output
+    document = json.loads(again.stdout)
+    (unit,) = document["units"]
+    assert unit["reason"] == "InsufficientNodes"
+    shown = ask(cluster, "queue", "-n", cluster.namespace)["waiting"]
+    assert unit["names"] in [entry["names"] for entry in shown]
