@@ -17,10 +17,11 @@ from tests.audit.test_ring import told
 
 from koord.core.audit.ring import Ring
 from koord.domains.audit_settings import AuditSettings
+from koord.runtime.address import Address
 from koord.runtime.audit import FeedPages, RecordLog
 from koord.runtime.http import Sources, make_app, serve_http
 from koord.runtime.readers import Reader
-from koord.runtime.settings import Address, InvalidConfiguration, parse_settings
+from koord.runtime.settings import InvalidConfiguration, parse_settings
 
 HEAD = "apiVersion: operators.koordinator.sh/v1alpha1\nkind: OperatorConfiguration\n"
 

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from koord.cli.main import COMMANDS, app
-from koord.runtime.settings import Address
+from koord.runtime.address import Address
 
 HEAVY = ("kopf", "kubernetes_asyncio", "numpy", "aiohttp", "msgspec", "networkx")
 BIN = Path(sys.executable).parent

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from koord.agent.region import Unreadable
 from koord.answers.envelope import GapCause
 from koord.answers.reading import Extent
 from koord.answers.remedies import RemedyActor, RemedyKind, Verified
@@ -77,7 +78,8 @@ OF_VALUES = {
     *("MaxMigratingPerWorkload", "MaxUnavailablePerWorkload", "PriorityThreshold"),
     *("NotSet", "SystemCritical", "CloneSet", "ReplicationController", "PodGroup"),
     *map(str, (*AmountTermKind, *Unusable)),
-    *map(str, (*EndBasis, *Flag, *LossBasis, *LossCause)),
+    *map(str, (*EndBasis, *Flag, *LossBasis, *LossCause, *Unreadable)),
+    *("HostGPUMemoryUsage", "HostCoreUtilization"),
 }
 """Values of fields, annotations and settings: see the entries of these."""
 OF_KUBERNETES = {

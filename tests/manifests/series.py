@@ -16,6 +16,10 @@ from tests.load.load_cluster import LoadCluster, options_of
 from tests.objects import upsert_reservation
 from tests.reservation.make import make_reservation
 
+from koord.agent.gpu_samples import FIGURES, CardSample
+from koord.agent.holders import GpuHolder
+from koord.agent.nvidia import Card
+from koord.agent.regions import ContainerCard, ContainerKernel, RegionReading
 from koord.answers.standing import QueueStanding
 from koord.controllers.over_commit import Offered, OverCommitPublisher
 from koord.controllers.queue_looks import ForecastError, UnitStart
@@ -44,6 +48,7 @@ from koord.kube.status import StatusStats
 from koord.runtime import collectors
 from koord.runtime.collectors import QuotaSeries, SeriesCollector
 from koord.runtime.device_series import DeviceSeries
+from koord.runtime.gpu_series import GpuCollector
 from koord.runtime.metrics import Metrics
 from koord.runtime.owners import count_unknown
 from koord.runtime.queue_series import watch_queues
@@ -133,6 +138,7 @@ def make_metrics() -> Metrics:
     metrics.watch(count_unknown(Mock(count_unknown=lambda: Counter({"Thing.example.com": 1}))))
     metrics.watch_text(QuotaSeries(lambda: (SUMMARY,)))
     metrics.watch_text(_make_device_series())
+    metrics.watch(make_gpu_collector())
     for operation in ("settle", "solve"):
         with quotas.stopwatch(operation), HOOKS.stopwatch("hook", "check_unit"):
             pass
@@ -144,6 +150,17 @@ def _make_device_series() -> DeviceSeries:
     cluster = gpu_cluster(1)
     settle(cluster, whole("a"))
     return DeviceSeries(cluster.state, lambda: True)
+
+
+def make_gpu_collector() -> GpuCollector:
+    """Return the series of device agents, which they serve themselves."""
+    card = Card(0, 0, "GPU-0", "NVIDIA A100", 1, None)
+    source = Mock(cards=(card,), xids=Counter({("GPU-0", 79): 1}))
+    sampler = Mock(source=source, read=lambda: [CardSample(card, dict.fromkeys(FIGURES, 1))])
+    holder = GpuHolder("default", "p", "u", frozenset({0}))
+    said = ContainerCard(holder, "c", 0, "GPU-0", 1, 1, 1)
+    reading = RegionReading((said,), (ContainerKernel(holder, "c", 1),))
+    return GpuCollector("n0", sampler, Mock(read=lambda: reading, problems=Counter()))
 
 
 def _make_publisher() -> OverCommitPublisher:

@@ -1,10 +1,12 @@
 """The device agent as shipped: few rights, only for its own node; what it reports is used."""
 
 import os
+import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 import yaml
@@ -170,6 +172,46 @@ def test_an_xid_counts_at_once_and_until_it_was_quiet(box: Sandbox, agent: Agent
         assert process.returncode == 0
     assert "written, 6 devices, 2 of them unhealthy" in errors, output
     assert "written, 6 devices, 1 of them unhealthy" in errors
+
+
+def test_it_serves_what_its_gpus_do(agent: Agent) -> None:
+    agent.state["gpus"][1] |= {"used": 5 << 30, "load": [93, 41]}
+    agent.state["events"] = [(2, 79)]
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+
+    def read() -> str:
+        try:
+            with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
+                return str(answer.read().decode())
+        except OSError:
+            return ""
+
+    options = (f"--metrics-address=127.0.0.1:{port}", "--hami-names")
+    with agent.start("--interval=3600", *options) as process:
+        wait_for(lambda: 'uuid="GPU-2",xid="79"} 1.0' in read(), "the error is counted")
+        text = read()
+        process.terminate()
+        assert process.wait() == 0
+    labels = f'minor="1",model="A100-SXM4-80GB",node="{agent.node}",uuid="GPU-1"'
+    assert f"koord_gpu_utilization_percent{{{labels}}} 93.0" in text
+    assert f"koord_gpu_memory_used_bytes{{{labels}}} 5.36870912e+09" in text
+    assert 'HostCoreUtilization{deviceidx="1"' in text
+
+
+def test_its_series_are_on_the_port_that_prometheus_looks_for(box: Sandbox) -> None:
+    job = yaml.safe_load((MANIFESTS / "monitoring/scrape.yaml").read_text("utf-8"))
+    keep = job["scrape_configs"][0]["relabel_configs"][0]["regex"]
+    for overlay in ("device-agent-metrics", "device-regions"):
+        objects = load_all(box.kubectl("kustomize", str(MANIFESTS / "overlays" / overlay)))
+        (daemon_set,) = (one for one in objects if one["kind"] == "DaemonSet")
+        template = daemon_set["spec"]["template"]
+        (container,) = template["spec"]["containers"]
+        (port,) = container["ports"]
+        assert f"--metrics-address=0.0.0.0:{port['containerPort']}" in container["args"]
+        name = template["metadata"]["labels"]["app.kubernetes.io/name"]
+        assert f"{name};{port['name']}" == keep
 
 
 @pytest.mark.parametrize("manager", ["koordlet", "kubectl-client-side-apply"])

@@ -2,7 +2,7 @@
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from tests.manifests.series import make_metrics
+from tests.manifests.series import make_gpu_collector, make_metrics
 from tests.support.operators import run_operators
 
 from koord.runtime.registry import OPERATORS
@@ -48,4 +48,5 @@ def test_the_series_of_the_alerts_are_served(separate, tmp_path):
     with run_operators(kubeconfig, tmp_path) as operators:
         status, text = operators.get("/metrics")
     assert status == 200
-    assert names_in(text) == names_in(make_metrics().encode().decode()) - ON_DEMAND
+    of_agents = {family.name for family in make_gpu_collector().collect()}
+    assert names_in(text) == names_in(make_metrics().encode().decode()) - ON_DEMAND - of_agents

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from koord.runtime.address import Address
 from koord.runtime.connections import ConnectionLimits, peer_of
 from koord.runtime.http import Sources, serve_http
-from koord.runtime.settings import Address
 
 LIMITS = ConnectionLimits(connections=12, per_peer=8, seconds=30, received_bytes=4096)
 LARGE = b"x" * (16 << 20)

@@ -11,11 +11,11 @@ from aiohttp import ClientSession, StreamReader, TCPConnector
 from aiohttp.test_utils import make_mocked_request
 from tests.runtime.test_http import Process
 
+from koord.runtime.address import Address
 from koord.runtime.debug_flags import PAGE, DebugFlags, set_verbosity
 from koord.runtime.diagnosis import NOT_LEADING, DiagnosisPage
 from koord.runtime.http import make_app, serve_http
 from koord.runtime.readers import DIAGNOSIS, FLAGS, Reader
-from koord.runtime.settings import Address
 
 DIGIT = "\N{ARABIC-INDIC DIGIT FIVE}"
 

@@ -11,9 +11,9 @@ import pytest
 from aiohttp import ClientSession
 from aiohttp.test_utils import make_mocked_request
 
+from koord.runtime.address import Address
 from koord.runtime.http import CannotListen, Sources, make_app, serve_http
 from koord.runtime.metrics import Metrics
-from koord.runtime.settings import Address
 
 BLOCKED = object()
 """The state of a process whose main loop does not answer."""

@@ -8,9 +8,9 @@ import urllib.request
 import pytest
 
 from koord.kube.config import Access, Credentials
+from koord.runtime.address import Address
 from koord.runtime.http import CannotListen, Sources
 from koord.runtime.http_thread import HttpThread
-from koord.runtime.settings import Address
 
 ANY_PORT = Address("127.0.0.1", 0)
 

@@ -5,13 +5,12 @@ import pytest
 from koord.core.engine.scoring import Scoring, ScoringStrategy, Weighed
 from koord.core.model.gangs import MatchPolicy
 from koord.domains.registry import make_plugins
+from koord.runtime.address import Address, parse_address
 from koord.runtime.logs import LogFormat
 from koord.runtime.settings import (
-    Address,
     InvalidConfiguration,
     Settings,
     load_settings,
-    parse_address,
     parse_settings,
 )
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from koord.agent.holders import GpuHolder, read_holders
 from koord.agent.reading import DeviceReading, Fault, VendorReader, join
 from koord.agent.report import API_VERSION, MISSING, ids_of, make_device, reported_faults
 from koord.agent.sysfs import Sysfs
@@ -42,6 +43,8 @@ log = logging.getLogger(__name__)
 MANAGER: Final = "koord-device-agent"
 RESYNC_SECONDS: Final = 300.0
 """After this time the object is written again even if nothing has changed here."""
+HOLDERS_SECONDS: Final = 60.0
+"""The same where it has to be known which pods hold the GPUs."""
 _WAIT_SECONDS: Final = 1.0
 """A signal to stop is noticed within this time."""
 
@@ -54,6 +57,9 @@ class DeviceAgent:
     sysfs: Sysfs
     vendors: Sequence[VendorReader]
     health: Health
+    resync_seconds: float = RESYNC_SECONDS
+    holders: Mapping[str, GpuHolder] = field(default_factory=dict)
+    """The pods that hold GPUs of the node, by uid, as the object said last."""
     _uid: str = ""
     """The object that was written last."""
     _node: Mapping[str, Any] = field(default_factory=dict)
@@ -99,6 +105,7 @@ class DeviceAgent:
             if not reading.devices:
                 return f"no devices found{_explain(reading)}"
             before, self._node = {}, {}
+        self.holders = read_holders(before)
         owner = find_owner(before)
         if owner:
             return f"left alone: the devices are reported by {owner}; to hand over, delete it"
@@ -119,7 +126,7 @@ class DeviceAgent:
         while True:
             reading = await asyncio.to_thread(self.read)
             state = reading, self.health.faults(time.monotonic())
-            if state != last or time.monotonic() - done_at > RESYNC_SECONDS:
+            if state != last or time.monotonic() - done_at > self.resync_seconds:
                 try:
                     outcome = await self.report(client, reading)
                     # Only after a success: a write that failed is tried again at the next reading.

@@ -5,8 +5,10 @@ for at every read until it can be used.
 """
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Final
 
@@ -41,6 +43,27 @@ def load_nvml() -> Any:
     return import_module("pynvml")
 
 
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A GPU as it was read last. ``handle`` and ``index`` are those of the library."""
+
+    index: int
+    minor: int
+    uuid: str
+    name: str
+    memory: int
+    handle: Any
+
+    @property
+    def model(self) -> str:
+        """The label of its model."""
+        return make_label(normalise_model(self.name))
+
+
+UNNAMED: Final = ""
+"""Instead of the UUID of a GPU that cannot even be named any more."""
+
+
 class Nvidia(VendorReader):
     """Reads GPUs; ``load`` returns a module with the functions of ``pynvml``."""
 
@@ -50,6 +73,15 @@ class Nvidia(VendorReader):
         self._nvml: Any = None
         self._events: Any = None
         self._ids: tuple[str, ...] = ()
+        self.cards: tuple[Card, ...] = ()
+        """The GPUs that could be read last."""
+        self.xids: Counter[tuple[str, int]] = Counter()
+        """Errors that the driver has reported, those of applications included, by UUID."""
+
+    @property
+    def library(self) -> Any:
+        """The module while its session is open, else None; any thread may call its functions."""
+        return self._nvml
 
     @override
     def read(self) -> DeviceReading:
@@ -80,14 +112,16 @@ class Nvidia(VendorReader):
             time.sleep(seconds)
             return {}
         xid = int(event.eventData)
+        try:
+            uuid = str(nvml.nvmlDeviceGetUUID(event.device))
+        except nvml.NVMLError:
+            uuid = UNNAMED
+        self.xids[uuid, xid] += 1
         if xid in IGNORED_XIDS:
             return {}
         fault = Fault(f"Xid{xid}", f"the driver reported XID {xid}")
-        try:
-            return {nvml.nvmlDeviceGetUUID(event.device): fault}
-        except nvml.NVMLError:
-            # The GPU cannot even be named any more: it may be any of them.
-            return dict.fromkeys(self._ids, fault)
+        # A GPU that cannot be named may be any of them.
+        return {uuid: fault} if uuid != UNNAMED else dict.fromkeys(self._ids, fault)
 
     def _open(self) -> Fault | None:
         if self._nvml is not None:
@@ -111,17 +145,19 @@ class Nvidia(VendorReader):
 
     def _read_all(self, driver: str, count: int) -> DeviceReading:
         nvml = self._nvml
-        gpus, handles, models, fault = [], [], set(), None
+        gpus, cards, fault = [], [], None
         for index in range(count):
             try:
                 handle = nvml.nvmlDeviceGetHandleByIndex(index)
-                gpu, name = self._read_gpu(handle), nvml.nvmlDeviceGetName(handle)
+                gpu, name = self._read_gpu(handle), str(nvml.nvmlDeviceGetName(handle))
             except nvml.NVMLError as error:
                 fault = Fault("NvmlError", f"GPU {index} of {count}: {error}")
                 continue
             gpus.append(gpu)
-            handles.append(handle)
-            models.add(make_label(normalise_model(name)))
+            memory = int(gpu.resources[GPU_MEMORY])
+            cards.append(Card(index, gpu.minor or 0, gpu.id, name, memory, handle))
+        self.cards = tuple(cards)
+        models = {card.model for card in cards}
         self._ids = tuple(gpu.id for gpu in gpus) or self._ids
         labels = {VENDOR_LABEL: NVIDIA, DRIVER_LABEL: make_label(driver)} if gpus else {}
         # GPUs of different models have none in common.
@@ -130,9 +166,9 @@ class Nvidia(VendorReader):
         minors = {gpu.place.bus_id: gpu.minor for gpu in gpus if gpu.minor is not None}
         links = [
             (gpu.minor, minors.get(peer, SWITCH))
-            for gpu, handle in zip(gpus, handles, strict=True)
+            for gpu, card in zip(gpus, cards, strict=True)
             if gpu.minor is not None
-            for peer in _linked_to(nvml, handle)
+            for peer in _linked_to(nvml, card.handle)
         ]
         return DeviceReading(tuple(gpus), labels, tuple(links), fault=fault)
 

@@ -14,6 +14,7 @@ from koord.kube.config import find_credentials
 from koord.kube.election import LeadershipLost
 from koord.kube.errors import KubeError
 from koord.kube.lease import NoNamespace
+from koord.runtime.address import Address, parse_address
 from koord.runtime.app import Options, run_operators
 from koord.runtime.discovery import NotInstalled
 from koord.runtime.election import EXIT_LOST
@@ -21,11 +22,9 @@ from koord.runtime.http import CannotListen
 from koord.runtime.logs import configure_logging
 from koord.runtime.registry import OPERATORS
 from koord.runtime.settings import (
-    Address,
     InvalidConfiguration,
     Settings,
     load_settings,
-    parse_address,
 )
 from koord.runtime.write_rights import WritesDenied
 

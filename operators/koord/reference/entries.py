@@ -19,7 +19,8 @@ from koord.answers.conditions import list_conditions
 from koord.api import keys
 from koord.api.crdgen import RESOURCES, make_resource_schema
 from koord.domains.section import parse_seconds
-from koord.runtime.settings import Address, Settings
+from koord.runtime.address import Address
+from koord.runtime.settings import Settings
 
 
 class EntryKind(StrEnum):

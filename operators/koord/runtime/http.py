@@ -23,6 +23,7 @@ from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from koord.plain_text import escape
+from koord.runtime.address import Address
 from koord.runtime.connections import (
     ConnectionLimits,
     LimitedConnection,
@@ -31,7 +32,6 @@ from koord.runtime.connections import (
 )
 from koord.runtime.diagnosis_pages import DiagnosisPages, DiagnosisSource
 from koord.runtime.readers import FEED, LOCAL_ONLY, METRICS, Authorizers, Readers, is_local
-from koord.runtime.settings import Address
 
 KEPT_SECONDS = 1.0
 """How long the text of the metrics is served again: many readers cost as much as one."""

@@ -15,9 +15,9 @@ from typing import TypeVar
 
 from koord.kube.client import Client
 from koord.kube.config import Credentials
+from koord.runtime.address import Address
 from koord.runtime.authorization import Authorizer
 from koord.runtime.http import Sources, serve_http
-from koord.runtime.settings import Address
 
 log = logging.getLogger(__name__)
 

@@ -6,8 +6,6 @@ become a default. There are no secrets in it.
 
 import reprlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
@@ -32,6 +30,7 @@ from koord.domains.preemption_settings import PreemptionSettings
 from koord.domains.quota_settings import QuotaSettings
 from koord.domains.section import DNS_SUBDOMAIN, Seconds, Section
 from koord.kube.reflector import WatchTimes
+from koord.runtime.address import Address, parse_address
 from koord.runtime.logs import LogFormat
 
 S = TypeVar("S", bound=Section)
@@ -45,32 +44,6 @@ class InvalidConfiguration(ValueError):  # noqa: N818 - what it says is what is 
     def __init__(self, source: str, problems: list[str]) -> None:
         super().__init__("\n  ".join([f"{source} cannot be used:", *problems]))
         self.problems = problems
-
-
-@dataclass(frozen=True, slots=True)
-class Address:
-    """An IP address and a port to listen on; port 0 lets the system choose.
-
-    With ``or_free`` any free port will do where this one is taken: nobody has chosen it.
-    """
-
-    host: str
-    port: int
-    or_free: bool = False
-
-    @property
-    def text(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-
-def parse_address(text: object) -> Address:
-    """Parse ``127.0.0.1:8080`` or ``[::1]:8080``; raise ValueError for anything else."""
-    host, _, port = text.rpartition(":") if isinstance(text, str) else ("", "", "")
-    if not (port.isascii() and port.isdigit() and int(port) < 1 << 16):
-        raise ValueError("is not ADDRESS:PORT, such as 127.0.0.1:8080")
-    if host.startswith("[") and host.endswith("]"):
-        host = host[1:-1]
-    return Address(str(ip_address(host)), int(port))
 
 
 Weight: TypeAlias = Annotated[int, Field(ge=1, le=100, strict=True)]

@@ -14,6 +14,9 @@ NVML_NVLINK_MAX_LINKS = 18
 NVML_FEATURE_ENABLED = 1
 NVML_DEVICE_MIG_ENABLE = 1
 nvmlEventTypeXidCriticalError = 8
+NVML_TEMPERATURE_GPU = 0
+NVML_MEMORY_ERROR_TYPE_UNCORRECTED = 1
+NVML_VOLATILE_ECC = 0
 
 
 class NVMLError(Exception):
@@ -82,7 +85,30 @@ def nvmlDeviceGetMinorNumber(handle: dict[str, Any]) -> int:
 
 
 def nvmlDeviceGetMemoryInfo(handle: dict[str, Any]) -> SimpleNamespace:
-    return SimpleNamespace(total=_get(handle, "memory"))
+    return SimpleNamespace(total=_get(handle, "memory"), used=handle.get("used", 0))
+
+
+def _get_supported(handle: dict[str, Any], key: str) -> Any:
+    if key not in handle:
+        raise NVMLError_NotSupported("Not Supported")
+    return _get(handle, key)
+
+
+def nvmlDeviceGetUtilizationRates(handle: dict[str, Any]) -> SimpleNamespace:
+    gpu, memory = _get_supported(handle, "load")
+    return SimpleNamespace(gpu=gpu, memory=memory)
+
+
+def nvmlDeviceGetTemperature(handle: dict[str, Any], _sensor: int) -> int:
+    return int(_get_supported(handle, "temperature"))
+
+
+def nvmlDeviceGetPowerUsage(handle: dict[str, Any]) -> int:
+    return int(_get_supported(handle, "power"))
+
+
+def nvmlDeviceGetTotalEccErrors(handle: dict[str, Any], _kind: int, _counter: int) -> int:
+    return int(_get_supported(handle, "ecc"))
 
 
 def nvmlDeviceGetPciInfo(handle: dict[str, Any]) -> SimpleNamespace:
