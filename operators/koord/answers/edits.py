@@ -28,18 +28,18 @@ _CORDONED: Final = "node.kubernetes.io/unschedulable"
 _AGAIN: Final = ":again"
 
 
-class Source(NamedTuple):
+class UnitSource(NamedTuple):
     """What units are made of: a gang, or a pod without one; by ``namespace/name``."""
 
     key: str
     is_gang: bool = False
 
 
-def source_of(pod: Pod) -> Source:
-    return Source(pod.key) if pod.gang is None else Source(pod.gang.key, is_gang=True)
+def source_of(pod: Pod) -> UnitSource:
+    return UnitSource(pod.key) if pod.gang is None else UnitSource(pod.gang.key, is_gang=True)
 
 
-def find_members(state: ClusterState, source: Source) -> Collection[Pod]:
+def find_members(state: ClusterState, source: UnitSource) -> Collection[Pod]:
     """Return the pods of a source, those that have ended included."""
     if source.is_gang:
         return state.gangs.members(source.key).values()
@@ -47,7 +47,7 @@ def find_members(state: ClusterState, source: Source) -> Collection[Pod]:
     return () if pod is None or pod.gang is not None else (pod,)
 
 
-def is_bound(state: ClusterState, source: Source) -> bool:
+def is_bound(state: ClusterState, source: UnitSource) -> bool:
     """Whether any pod of a source has a node, and has not ended."""
     return any(pod.is_alive and pod.node for pod in find_members(state, source))
 
@@ -61,7 +61,7 @@ class Trial:
 
     def __init__(self, state: ClusterState) -> None:
         self.state = state
-        self.were_bound: dict[Source, bool] = {}
+        self.were_bound: dict[UnitSource, bool] = {}
         """Each gang and single pod of which pods were changed -> whether it had nodes before."""
         self.groups: dict[GangKey, ObservedPodGroup | None] = {}
         """Each PodGroup that was changed, as it was before; None: it did not exist."""

@@ -6,7 +6,7 @@ Only what decides is found for all of it; what else is behind a reason, when som
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from koord.answers.edits import Source
+from koord.answers.edits import UnitSource
 from koord.answers.pending import find_pending, find_queue
 from koord.answers.planned_units import PlannedUnits, plan_waiting
 from koord.answers.queue_view import find_incomplete
@@ -40,9 +40,9 @@ def _code_of(reason: Reason | None) -> str:
 class Outcomes:
     """What becomes of everything that waits, in order; of ``left`` it is not known, for time."""
 
-    waiting: Mapping[Source, Decision]
+    waiting: Mapping[UnitSource, Decision]
     planned: PlannedUnits
-    left: frozenset[Source] = frozenset()
+    left: frozenset[UnitSource] = frozenset()
 
     def explain(self, decision: Decision, contexts: ContextFinder) -> Reason | None:
         """Return why it waits, with its context; the state is as it was planned."""
@@ -59,7 +59,7 @@ def view_outcomes(state: ClusterState, is_over: Callable[[], bool] = lambda: Fal
     cycle = state.open_cycle(lambda: units)
     planned = plan_waiting(cycle, state, units, Scoring(), is_over)
     cycle.close()
-    placed, waiting, left = planned.count_placed(), dict[Source, Decision](), set[Source]()
+    placed, waiting, left = planned.count_placed(), dict[UnitSource, Decision](), set[UnitSource]()
     for unit in units:
         if unit.key in planned.left:
             left.update(_sources_of(unit))
@@ -69,13 +69,13 @@ def view_outcomes(state: ClusterState, is_over: Callable[[], bool] = lambda: Fal
         decision = Decision(starts, None if starts else reason, unit)
         waiting.update((source, decision) for source in _sources_of(unit))
     for incomplete in find_incomplete(state, queue):
-        source = Source(incomplete.name, incomplete.kind == "podgroup")
+        source = UnitSource(incomplete.name, incomplete.kind == "podgroup")
         waiting.setdefault(source, Decision(starts=False, reason=incomplete.reason, unit=None))
     return Outcomes(waiting, planned, frozenset(left))
 
 
-def _sources_of(unit: Unit) -> Iterator[Source]:
+def _sources_of(unit: Unit) -> Iterator[UnitSource]:
     gangs = dict.fromkeys(demand.gang for demand in unit.demands if demand.gang)
-    yield from (Source(gang, is_gang=True) for gang in gangs)
+    yield from (UnitSource(gang, is_gang=True) for gang in gangs)
     if not gangs:
-        yield Source(unit.pods[0].key)
+        yield UnitSource(unit.pods[0].key)

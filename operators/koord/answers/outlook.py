@@ -72,10 +72,9 @@ def limit_time(seconds: float, clock: Callable[[], float]) -> Callable[[], bool]
 def decide_turns(look: Look) -> None:
     """Have room reserved for those whose turn it is, as the operators do: on a state of our own."""
     cycle = look.state.open_cycle(lambda: look.units, is_deciding=True)
-    outcome = plan(cycle, look.units, look.scoring)
     turns = cycle.find_session(QueueTurnSession)
     if turns is not None:
-        look.queues.note_plan(turns, outcome)
+        look.queues.note_plan(turns, plan(cycle, look.units, look.scoring))
     cycle.close()
 
 

@@ -58,6 +58,22 @@ class PlannedUnits:
         reason, like = self.refusals.get(unit.key), self.alike.get(unit.key)
         return reason if reason is None or like is None else _tell_of(unit, reason, like)
 
+    def complete(
+        self, units: Iterable[Unit], add: Callable[[Unit, Reason], Reason]
+    ) -> dict[UnitKey, Reason]:
+        """Return why units were refused, with what ``add`` knows of it: asked once for all alike.
+
+        Units are in the order in which they were planned.
+        """
+        completed: dict[UnitKey, Reason] = {}
+        for unit in units:
+            reason, like = self.refusals.get(unit.key), self.alike.get(unit.key)
+            if reason is not None and like is None:
+                completed[unit.key] = add(unit, reason)
+            elif like is not None:
+                completed[unit.key] = _tell_of(unit, completed[like.key], like)
+        return completed
+
 
 def plan_waiting(
     cycle: Cycle,
@@ -67,7 +83,7 @@ def plan_waiting(
     is_over: Callable[[], bool] = lambda: False,
 ) -> PlannedUnits:
     """Plan units, which are in order, on a cycle of the state; once ``is_over``, no further one."""
-    run = _Run(cycle, state, scoring, is_over)
+    run = _WaitingPlan(cycle, state, scoring, is_over)
     cycle.expect([pod for unit in units for pod in unit.pods])
     if cycle.ordering is not None:
         run.plan([(unit, None) for unit in units])
@@ -83,7 +99,7 @@ _Batch = list[tuple[Unit, Hashable | None]]
 """Units that are planned together, each with what it asks for."""
 
 
-class _Run:
+class _WaitingPlan:
     """One pass over units in order."""
 
     def __init__(

@@ -7,15 +7,16 @@ plan of all of them, on the state as it is.
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from koord.answers.encoding import encode
 from koord.answers.gpus import count_gpus
 from koord.answers.outlook import Look, decide_turns, view_standings
 from koord.answers.pending import find_pending, find_queue
+from koord.answers.planned_units import plan_waiting
 from koord.answers.reason_context import ContextFinder
 from koord.answers.standing import QueueStanding
-from koord.core.engine.planner import plan
 from koord.core.engine.queue import Queue
 from koord.core.engine.scoring import Scoring
 from koord.core.engine.state import ClusterState
@@ -85,17 +86,14 @@ def view_queue(
     queue, units = find_queue(state), find_pending(state)
     if is_over is not None:
         decide_turns(Look(state, units, scoring=scoring))
-    outcome = plan(state.open_cycle(lambda: units), units, scoring)
-    by_key = {unit.key: unit for unit in units}
+    planned = plan_waiting(state.open_cycle(lambda: units), state, units, scoring)
     contexts = ContextFinder(state, reclaim, is_once=True)
-    reasons: dict[str, Reason] = {
-        left_waiting.unit: find_preempting(state, left_waiting.unit)
-        or contexts.add(by_key[left_waiting.unit], left_waiting.reason)
-        for left_waiting in outcome.refusals
+    reasons = {
+        key: find_preempting(state, key) or reason
+        for key, reason in planned.complete(units, contexts.add).items()
     }
-    placed: Counter[str] = Counter()
-    for placement in outcome.placements:
-        placed[placement.unit] += len(placement.assignments)
+    placed = planned.count_placed()
+    for placement in planned.placements:
         nodes = {assignment.node for assignment in placement.assignments}
         reasons.setdefault(
             placement.unit, Planned(len(placement.assignments), len(nodes), waits=True)
@@ -119,8 +117,15 @@ def rank_units(units: Iterable[Unit]) -> Iterator[tuple[QueuePlace, Unit]]:
 
 def gpus_of(unit: Unit) -> int:
     """Return how many GPUs the pods of a unit ask for."""
+    if len(unit.pods) == 1:
+        return _gpus_of(unit.pods[0].shape.requests)
     shapes = Counter(pod.shape.requests for pod in unit.pods)
-    return sum(count_gpus(dict(requests)) * pods for requests, pods in shapes.items())
+    return sum(_gpus_of(requests) * pods for requests, pods in shapes.items())
+
+
+@lru_cache(maxsize=1024)
+def _gpus_of(requests: tuple[tuple[str, int], ...]) -> int:
+    return count_gpus(dict(requests))
 
 
 def _view_units(

@@ -213,7 +213,8 @@ def keep_known(reason: Reason | None, reading: Reading, namespace: str) -> Reaso
     """Return the part of a reason that is certain from what was read."""
     if reason is None or any(is_unknown(reading, kind) for kind in reason.rests_on):
         return None
-    reason = redact(reason, reading.sight.hide)
+    if not reading.sight.is_whole:
+        reason = redact(reason, reading.sight.hide)
     if Extent.NAMESPACE not in {
         reading.extent_of(KindName.POD_GROUPS),
         reading.extent_of(KindName.PODS),

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
-from koord.answers.edits import Edit, Source, Trial, apply_edits, find_members, is_bound
+from koord.answers.edits import Edit, Trial, UnitSource, apply_edits, find_members, is_bound
 from koord.answers.encoding import encode
 from koord.answers.envelope import AnswerGap, GapCause
 from koord.answers.explain import PlacementState
@@ -194,7 +194,7 @@ def compare_shares(before: _Shares, after: _Shares) -> Iterator[ShareChange]:
 class _Pair:
     """A source that is not as before; a decision is None if it did not wait, or does not."""
 
-    source: Source
+    source: UnitSource
     before: Decision | UnitOutcome
     after: Decision | UnitOutcome
 
@@ -210,15 +210,15 @@ def _find_pairs(trial: Trial, before: Outcomes, after: Outcomes) -> Iterator[_Pa
             yield _Pair(source, _view_before(trial, source), decision)
         elif was.differs_from(decision):
             yield _Pair(source, was, decision)
-    others = {*before.waiting, *trial.were_bound}.difference(after.waiting, unknown)
-    for source in sorted(others, key=lambda source: (not is_bound(state, source), source)):
+    sources = {*before.waiting, *trial.were_bound}.difference(after.waiting, unknown)
+    for source in sorted(sources, key=lambda source: (not is_bound(state, source), source)):
         was_then = before.waiting.get(source) or _view_before(trial, source)
         is_now = _BOUND if is_bound(state, source) else _view_elsewhere(state, source)
         if was_then != is_now:
             yield _Pair(source, was_then, is_now)
 
 
-def _view_before(trial: Trial, source: Source) -> UnitOutcome:
+def _view_before(trial: Trial, source: UnitSource) -> UnitOutcome:
     """Return how it was with what did not wait."""
     was_bound = trial.were_bound.get(source)
     if was_bound is None:
@@ -226,7 +226,7 @@ def _view_before(trial: Trial, source: Source) -> UnitOutcome:
     return _BOUND if was_bound else _GONE
 
 
-def _view_elsewhere(state: ClusterState, source: Source) -> UnitOutcome:
+def _view_elsewhere(state: ClusterState, source: UnitSource) -> UnitOutcome:
     """Return how it is with what neither waits for us nor has a node."""
     pods = find_members(state, source)
     return _OTHERS if any(pod.is_waiting and not pod.is_plannable for pod in pods) else _GONE
@@ -261,7 +261,7 @@ def _tell(
     return UnitOutcome(_WAITS, outcomes.explain(outcome, contexts))
 
 
-def _make_ref(trial: Trial, source: Source) -> UnitRef:
+def _make_ref(trial: Trial, source: UnitSource) -> UnitRef:
     """Return how a source is called, with the uid that its PodGroup has, or had."""
     namespace, _, name = source.key.partition("/")
     if not source.is_gang:
