@@ -1,6 +1,7 @@
 """Hooks of mkdocs: pages from outside of docs/, and code blocks as this repository writes them.
 
-Files outside of docs/ that pages link become pages: README.md, CHANGELOG.md and those of examples.
+Files outside of docs/ that pages link become pages: README.md, CHANGELOG.md, those of examples and
+skills.
 """
 
 import re
@@ -14,7 +15,9 @@ ROOT: Final = Path(__file__).parents[1]
 PAGES: Final = {
     "README.md": "start.md",
     "CHANGELOG.md": "changes.md",
+    "examples/k9s/README.md": "examples/k9s.md",
     "examples/quota-hook/README.md": "examples/quota-hook.md",
+    "skills/koord-why/SKILL.md": "skills/koord-why.md",
 }
 """Path in the repository -> path among the pages."""
 _LINK: Final = re.compile(r"(\]\()(?!\w+:|#)([^)#\s]+)")
