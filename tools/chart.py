@@ -32,6 +32,8 @@ SCHEMA = CHART / "values.schema.json"
 HEADER = "# Made from {source}; edit that, then run make chart.\n"
 NAMESPACE = "koord-system"
 CONFIG_MAP = re.compile(r"^koord-config-operators-\w+$")
+SERVE_CONFIG_MAP = re.compile(r"^koord-config-serve-\w+$")
+SERVE = "koord-serve"
 PLACEHOLDER = "TEMPLATE-{}-END"
 
 Document = dict[str, Any]
@@ -72,6 +74,7 @@ PARTS = (
     Part("users", "manifests/overlays/users", "users"),
     Part("profiles", "manifests/overlays/profiles", "profiles"),
     Part("qos", "manifests/overlays/qos", "qos"),
+    Part("serve", "manifests/overlays/serve", "serve"),
     Part("pod-monitor", "manifests/monitoring/pod-monitor.yaml", "monitoring.podMonitor"),
     Part("alerts", "manifests/monitoring/alerts.yaml", "monitoring.alerts"),
     Part("alerts-teams", "manifests/monitoring/alerts-teams.yaml", "monitoring.teamAlerts"),
@@ -82,13 +85,17 @@ PARTS = (
 )
 
 IMAGE = '"{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}"'
+SERVE_CONFIG_NAME = 'koord-config-serve-{{ include "koord.serveConfig" . | sha256sum | trunc 10 }}'
 CONFIG_NAME = 'koord-config-operators-{{ include "koord.config" . | sha256sum | trunc 10 }}'
 EXPRESSIONS = {
     "image": IMAGE,
     "configName": CONFIG_NAME,
+    "serveConfigName": SERVE_CONFIG_NAME,
     "replicas": "{{ .Values.replicas }}",
 }
 """What stands for a value within a line."""
+INCLUDED = ("config", "serveConfig")
+"""Texts that a helper of the chart makes."""
 OPTIONAL = ("image.pullPolicy", "imagePullSecrets", "tolerations")
 """Fields that are left out unless they are set."""
 CLOSED = {"apiVersion": {"not": {}}, "kind": {"not": {}}}
@@ -161,7 +168,22 @@ def build_part(kubectl: Path, part: Part) -> list[Document]:
     return [document for document in build_manifests(kubectl, part.source) if document not in apart]
 
 
+def _parametrise_serve(document: Document) -> None:
+    pod = document["spec"]["template"]["spec"]
+    container = pod["containers"][0]
+    container["image"] = put("image")
+    container["imagePullPolicy"] = put("image.pullPolicy")
+    container["resources"] = put("serve.resources")
+    pod["imagePullSecrets"] = put("imagePullSecrets")
+    for volume in pod["volumes"]:
+        if SERVE_CONFIG_MAP.match(volume.get("configMap", {}).get("name", "")):
+            volume["configMap"]["name"] = put("serveConfigName")
+
+
 def _parametrise_deployment(document: Document) -> None:
+    if document["metadata"]["name"] == SERVE:
+        _parametrise_serve(document)
+        return
     document["spec"]["replicas"] = put("replicas")
     pod = document["spec"]["template"]["spec"]
     container = pod["containers"][0]
@@ -190,6 +212,9 @@ def _parametrise_monitoring(document: Document) -> None:
 
 
 def _parametrise_config_map(document: Document) -> None:
+    if SERVE_CONFIG_MAP.match(document["metadata"]["name"]):
+        document["metadata"]["name"] = put("serveConfigName")
+        document["data"] = {"config.yaml": put("serveConfig")}
     if not CONFIG_MAP.match(document["metadata"]["name"]):
         return
     document["metadata"]["name"] = put("configName")
@@ -223,8 +248,8 @@ def _write_line(match: re.Match[str]) -> str:
     indent, key, name = match["indent"], match["key"], match["name"]
     if name in EXPRESSIONS:
         return f"{indent}{key}: {EXPRESSIONS[name]}"
-    if name == "config":
-        return f'{indent}{key}: |\n{indent}  {{{{- include "koord.config" . | nindent 4 }}}}'
+    if name in INCLUDED:
+        return f'{indent}{key}: |\n{indent}  {{{{- include "koord.{name}" . | nindent 4 }}}}'
     if name == "monitoring.labels":  # more of the same mapping
         added = f"{{{{- toYaml . | nindent {len(indent)} }}}}"
         return f"{indent}{{{{- with .Values.{name} }}}}{added}{{{{- end }}}}"

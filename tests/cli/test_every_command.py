@@ -12,6 +12,7 @@ from koord.cli.main import COMMANDS, app, load
 NO_OUTPUT = {
     "run",
     "page",
+    "serve",
     "watch",
     "release",
     "snapshot",

@@ -14,7 +14,7 @@ from tests.builders import GPU, make_node, make_pod, make_pod_group, make_quota
 from tests.cluster import SCORING, FakeCluster, make_cluster
 from tests.model.clock import virtual_time
 
-from koord.cli.kind_reader import read_told
+from koord.cli.object_notes import read_told
 from koord.controllers.queue_looks import LONGEST_BUSY_SECONDS, QueueLooks
 from koord.controllers.queue_status import make_queue_status, read_promise
 from koord.core.maintenance.plugin import Maintenances, MaintenanceWindow

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from koord.cli.cluster import _find_quota_options
+from koord.cli.cluster import find_quota_options
 from koord.core.engine.queue import Queue
 from koord.core.quota.model import QuotaOptions, TerminatingUse
 from koord.kube.leader_report import LeaderReport, decode_report, encode_report
@@ -48,7 +48,7 @@ def report(text: str) -> LeaderReport:
 def test_quotas_count_on_the_command_line_as_they_do_for_the_leader(section, options) -> None:
     said = report(f"elasticQuota: {section}\n")
     assert not said.compat
-    assert _find_quota_options(said, ()) == options
+    assert find_quota_options(said, ()) == options
 
 
 def test_compat_is_reported() -> None:
@@ -58,4 +58,4 @@ def test_compat_is_reported() -> None:
 @pytest.mark.parametrize("statuses", [(), ({"guaranteed": {"cpu": "1"}},)])
 @pytest.mark.parametrize("said", [None, LeaderReport(version="1")])
 def test_a_leader_that_says_nothing_of_quotas_is_judged_by_their_statuses(said, statuses) -> None:
-    assert _find_quota_options(said, statuses).guarantees_usage == bool(statuses)
+    assert find_quota_options(said, statuses).guarantees_usage == bool(statuses)

@@ -26,7 +26,8 @@ from koord.answers.story import make_story
 from koord.kube.errors import KubeError
 from koord.see import routes, snapshots
 from koord.see.access import KeyAccess
-from koord.see.app import BASE, BURST, Bucket, Server
+from koord.see.app import BASE, Server
+from koord.see.buckets import BURST, Bucket
 from koord.see.manifests import ServerDefaults
 from koord.see.openapi import make_document
 from koord.see.paging import ListQuery, make_page
@@ -580,8 +581,8 @@ async def test_wrong_topics_are_refused(topic: str) -> None:
 
 
 def test_requests_are_bounded_per_second() -> None:
-    bucket = Bucket(clock=lambda: now[0])
     now = [100.0]
+    bucket = Bucket(clock=lambda: now[0])
     assert [bucket.take() for _ in range(BURST + 1)] == [True] * BURST + [False]
     now[0] += 1.0
     assert sum(bucket.take() for _ in range(BURST)) == 20

@@ -37,10 +37,11 @@ def head_of(
     """Return the envelope of an answer made from a reading; ``more`` are gaps of its own."""
     leader = reading.leader
     is_reported = reading.reported_quotas is not None
+    listed = AnswerSource.LIVE if reading.is_followed else AnswerSource.ONCE
     return AnswerHead(
         answer,
         reading.state.now,
-        AnswerSource.REPORTED if is_reported else AnswerSource.ONCE,
+        AnswerSource.REPORTED if is_reported else listed,
         None if leader is None else leader.holder or None,
         None if leader is None else leader.term,
         (*find_gaps(reading, target), *more),

@@ -195,6 +195,8 @@ class Reading:
     all_details: Mapping[tuple[str, str], TargetDetails] = field(default_factory=dict)
     """Details of all that waits, by kind and ``namespace/name`` (of reservations: name), where they
     were asked for."""
+    is_followed: bool = False
+    """Whether changes arrive by themselves; otherwise it was listed once."""
 
     def gap_of(self, kind: str) -> Gap | None:
         """Return the gap of a kind, given by its name; None if all of it was read."""

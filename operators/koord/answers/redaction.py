@@ -8,6 +8,7 @@ Which fields hold names is a closed table: a test wants a row for every field of
 """
 
 import dataclasses
+import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -127,17 +128,35 @@ Hide = Callable[[NameKind, str], str]
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """What an asker may list: pods in ``namespaces`` (None: everywhere), and all quotas."""
+    """What an asker may list: pods in ``namespaces`` (None: everywhere), quotas, nodes.
+
+    Without all quotas there may be those in ``quota_namespaces``; nodes come with their devices.
+    """
 
     namespaces: frozenset[str] | None = None
     quotas: bool = True
+    quota_namespaces: frozenset[str] = frozenset()
+    nodes: bool = True
 
     @property
     def is_whole(self) -> bool:
-        return self.namespaces is None and self.quotas
+        return self.namespaces is None and self.quotas and self.nodes
+
+    @property
+    def digest(self) -> str:
+        """Short text that differs between sights; empty for everything."""
+        if self.is_whole:
+            return ""
+        names = ["*"] if self.namespaces is None else sorted(self.namespaces)
+        parts = [names, self.quotas, sorted(self.quota_namespaces), self.nodes]
+        return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
     def sees(self, namespace: str) -> bool:
         return self.namespaces is None or namespace in self.namespaces
+
+    def sees_quota(self, namespace: str) -> bool:
+        """Whether quotas in a namespace are to be seen."""
+        return self.quotas or namespace in self.quota_namespaces
 
     def hide(self, kind: NameKind, text: str) -> str:
         """Return a name, or what stands in its place if it is not to be seen."""

@@ -1,6 +1,6 @@
 """What waits, as far as a reading of the cluster tells: the queue with what only operators know."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -33,12 +33,10 @@ def find_waiting(
     )
     if not _is_whole(reading):
         waiting_units = (_with_told(waiting_unit, reading) for waiting_unit in waiting_units)
-    waiting_units = (_hide_names(waiting_unit, reading.sight) for waiting_unit in waiting_units)
+    entries = hide_others(waiting_units, reading.sight)
     if reading.extent_of(KindName.PODS) is None and not is_unknown(reading, KindName.POD_GROUPS):
-        return tuple(waiting_units)
-    return tuple(
-        sorted((_placed(waiting_unit, reading) for waiting_unit in waiting_units), key=_order_of)
-    )
+        return entries
+    return tuple(sorted((_placed(entry, reading) for entry in entries), key=_order_of))
 
 
 def _is_whole(reading: Reading) -> bool:
@@ -46,6 +44,11 @@ def _is_whole(reading: Reading) -> bool:
     kinds = (KindName.NODES, KindName.POD_GROUPS, KindName.QUOTAS)
     is_known = not any(is_unknown(reading, kind) for kind in kinds)
     return is_known and reading.extent_of(KindName.PODS) is None
+
+
+def hide_others(entries: Iterable[QueueEntry], sight: Sight) -> tuple[QueueEntry, ...]:
+    """Return what waits as somebody sees it who may list less than was read."""
+    return tuple(_hide_names(entry, sight) for entry in entries)
 
 
 def _hide_names(entry: QueueEntry, sight: Sight) -> QueueEntry:

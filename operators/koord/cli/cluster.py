@@ -121,7 +121,7 @@ async def read_cluster(
             quotas = cast("QuotaTranslator", translators[QUOTAS])
             statuses = {quota.name: quotas.status_of(quota.uid) or {} for quota in values[QUOTAS]}
             plan_options = (
-                _find_quota_options(leader_report, statuses.values()),
+                find_quota_options(leader_report, statuses.values()),
                 load,
                 suspend,
                 *of_owners.plan_options(),
@@ -149,18 +149,18 @@ async def read_cluster(
         reader.details,
         tuple(reader.gaps),
         reader.rejected,
-        _find_reclaim(leader_report, statuses),
-        _find_preemption_settings(leader_report),
-        _find_migration_options(leader_report),
-        _are_hooked(statuses.values()),
+        find_reclaim(leader_report, statuses),
+        find_preemption_settings(leader_report),
+        find_migration_options(leader_report),
+        are_hooked(statuses.values()),
         tuple(cast("PodTranslator", translators[PODS]).ignored.values()),
         leader,
-        reader.reports,
-        reader.finalizers,
-        reader.places,
-        reader.standings,
+        reader.notes.reports,
+        reader.notes.finalizers,
+        reader.notes.places,
+        reader.notes.standings,
         await read_reported(client, target.namespace) if is_partial else None,
-        all_details=reader.all_details,
+        all_details=reader.notes.details,
     )
     if record is not None:
         values[PODS] = sink.kept
@@ -213,7 +213,7 @@ def _first_of(errors: BaseException) -> BaseException:
     return errors
 
 
-def _find_quota_options(
+def find_quota_options(
     report: LeaderReport | None, statuses: Iterable[Mapping[str, Any]]
 ) -> QuotaOptions:
     if report is not None and report.quota is not None:
@@ -222,7 +222,7 @@ def _find_quota_options(
     return QuotaOptions(guarantees_usage=any(status.get("guaranteed") for status in statuses))
 
 
-def _find_preemption_settings(report: LeaderReport | None) -> ReportedPreemption | None:
+def find_preemption_settings(report: LeaderReport | None) -> ReportedPreemption | None:
     settings = None if report is None else report.preemption
     if settings is None:
         return None
@@ -231,13 +231,13 @@ def _find_preemption_settings(report: LeaderReport | None) -> ReportedPreemption
     )
 
 
-def _find_migration_options(report: LeaderReport | None) -> MigrationOptions:
+def find_migration_options(report: LeaderReport | None) -> MigrationOptions:
     if report is None:
         return MigrationOptions()
     return read_reported_migration(report.migration, compat=report.compat)
 
 
-def _find_reclaim(
+def find_reclaim(
     report: LeaderReport | None, statuses: Mapping[str, Mapping[str, Any]]
 ) -> ReclaimSetting:
     if report is None or report.blocked is None:  # of an earlier release, or without placement
@@ -270,7 +270,7 @@ def read_without_target(
         fail(str(error), ExitCode.UNREADABLE)
 
 
-def _are_hooked(statuses: Iterable[Mapping[str, Any]]) -> bool | None:
+def are_hooked(statuses: Iterable[Mapping[str, Any]]) -> bool | None:
     """Whether the operators have hooks: then every quota has the condition HookFailed."""
     types = {kind for status in statuses for kind in conditions_of(status)}
     return HOOK_FAILED in types if QuotaCondition.READY in types else None

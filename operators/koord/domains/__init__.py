@@ -251,4 +251,15 @@ DOMAINS: Final = (
             ),
         ),
     ),
+    Domain(
+        "see",
+        settings={"see": "koord.domains.see_settings:SeeSettings"},
+        commands=(
+            Command(
+                "serve",
+                "koord.cli.serve",
+                "Serve the page and answers to everybody in the cluster, by the rights of each.",
+            ),
+        ),
+    ),
 )

@@ -17,7 +17,7 @@ from koord.domains.placement import PODS
 from koord.isolation import Isolation
 from koord.kube.client import Client
 from koord.kube.kind import AnyKind, Kind, Translator, TranslatorOptions
-from koord.kube.reflector import Absence, Reflector, WatchTimes
+from koord.kube.reflector import Absence, Reflector, Source, WatchTimes
 from koord.kube.store import Change, Deleted, HasMeta
 from koord.runtime.snapshot import ClusterSnapshot
 
@@ -114,8 +114,6 @@ class ClusterReader:
         return {kind: _describe(reflector) for kind, reflector in self.reflectors.items()}
 
     def _make_reflector(self, kind: Kind[W, T, Any]) -> Reflector[W, T]:
-        state = self.state
-
         def reject(key: str, problem: str) -> None:
             log.warning(
                 "an object cannot be decoded; its last known version is kept",
@@ -125,7 +123,7 @@ class ClusterReader:
         def note_absence(absence: Absence) -> None:
             if kind.note_absence is not None and absence is not self._absences.get(kind):
                 self._absences[kind] = absence
-                kind.note_absence(state, absence)
+                self.apply_absence(kind, absence)
                 if absence is Absence.UNPROVEN:
                     log.error(
                         "the API server does not serve a kind any more; its last known objects "
@@ -136,9 +134,18 @@ class ClusterReader:
                     level = logging.ERROR if kind.is_required else logging.INFO
                     log.log(level, "there are no objects of a kind", extra={"kind": kind.name})
 
-        source = kind.source(self.translator(kind), reject)
+        source = self.source_of(kind, reject)
         source = replace(source, note_absence=note_absence)
         return Reflector(self._client, source, partial(self.apply, kind), times=self._times)
+
+    def source_of(self, kind: Kind[W, T, Any], reject: Callable[[str, str], None]) -> Source[W, T]:
+        """Return what is reflected of a kind."""
+        return kind.source(self.translator(kind), reject)
+
+    def apply_absence(self, kind: AnyKind, absence: Absence) -> None:
+        """Apply that a kind is served or not."""
+        if kind.note_absence is not None:
+            kind.note_absence(self.state, absence)
 
     def apply(self, kind: Kind[W, T, Any], changes: list[Change[T]]) -> None:
         """Apply observed changes; an object that cannot be applied counts as not there."""

@@ -1,20 +1,79 @@
-"""Who asks, on one's own machine: whoever knows the key that ``koord page`` prints.
+"""Who asks: what a server has to know of an asker, and how one is recognised on one's own machine.
 
-Here alone it is known by what an asker is recognised, and which names the server has: as a bearer
-token or as the cookie that it is traded for, under a name of the loopback. A server for several
-people has another class with these methods. Knows no answer.
+On one's own machine that is whoever knows the key that ``koord page`` prints: as a bearer token or
+as the cookie that it is traded for, under a name of the loopback. A server for several people has
+``token_access``. Knows no answer.
 """
 
 import hmac
 import secrets
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from aiohttp import web
 
+from koord.answers.redaction import EVERYTHING, Sight
+
 _NAMES: Final = ("127.0.0.1", "localhost", "[::1]")
 _WHAT_TO_SEND: Final = "send the key that koord page printed"
+FOR_EVER: Final = float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What an asker may see, and until when that counts, on the monotonic clock."""
+
+    sight: Sight
+    until: float
+
+
+async def _everything(_: Iterable[str], _first: Iterable[str]) -> Seen:
+    return Seen(EVERYTHING, FOR_EVER)
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """Somebody who was recognised."""
+
+    name: str = ""
+    """Who it is, for people; empty if there can be one only."""
+    key: Hashable = None
+    """Whose requests are counted together."""
+    until: float = FOR_EVER
+    """When it has to be asked again who this is, on the monotonic clock."""
+    look: Callable[[Iterable[str], Iterable[str]], Awaitable[Seen]] = _everything
+    """Returns what the asker may see of these namespaces; the last ones matter most.
+
+    Raises ``HTTPServiceUnavailable``."""
+
+
+class AccessControl(Protocol):
+    """How a server recognises those who ask."""
+
+    @property
+    def login(self) -> str:
+        """The path of a form where people say who they are; empty if there is none."""
+
+    def check_host(self, request: web.Request) -> None:
+        """Refuse other names, so no page of others reaches the server by a name of its own.
+
+        Raises ``HTTPMisdirectedRequest``.
+        """
+
+    async def identify(self, request: web.Request) -> Asker:
+        """Return who asks.
+
+        Raises ``HTTPUnauthorized``, and ``HTTPServiceUnavailable`` if nobody can tell.
+        """
+
+    async def begin_session(
+        self, request: web.Request, body: Mapping[str, Any], response: web.Response
+    ) -> None:
+        """Trade a secret for a cookie that scripts cannot read. Raises as ``identify`` does."""
+
+    def end_session(self, request: web.Request, response: web.Response) -> None:
+        """Forget what the cookie of a request stands for."""
 
 
 @dataclass(slots=True)
@@ -23,31 +82,35 @@ class KeyAccess:
 
     key: str
     port: int = 0
+    login: str = ""
     _cookie: str = field(default_factory=lambda: secrets.token_urlsafe(24))
 
     def check_host(self, request: web.Request) -> None:
-        """Refuse other names, so no page of others reaches the server by a name of its own.
-
-        Raises ``HTTPMisdirectedRequest``.
-        """
         if request.host not in {f"{name}:{self.port}" for name in _NAMES}:
             raise web.HTTPMisdirectedRequest(reason="this is no name of this server")
 
-    def check_asker(self, request: web.Request) -> None:
-        """Refuse who does not know the key. Raises ``HTTPUnauthorized``."""
+    async def identify(self, request: web.Request) -> Asker:
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         if scheme.lower() == "bearer" and _equal(token.strip(), self.key):
-            return
+            return Asker()
         if not _equal(request.cookies.get(self._cookie_name, ""), self._cookie):
             raise web.HTTPUnauthorized(reason=_WHAT_TO_SEND)
+        return Asker()
 
-    def begin_session(self, body: Mapping[str, Any], response: web.Response) -> None:
-        """Trade the key for a cookie that scripts cannot read. Raises ``HTTPUnauthorized``."""
+    async def begin_session(
+        self, request: web.Request, body: Mapping[str, Any], response: web.Response
+    ) -> None:
+        del request
         if not _equal(str(body.get("key", "")), self.key):
             raise web.HTTPUnauthorized(reason=_WHAT_TO_SEND)
         response.set_cookie(
             self._cookie_name, self._cookie, httponly=True, samesite="Strict", path="/"
         )
+
+    def end_session(self, request: web.Request, response: web.Response) -> None:
+        """Take the cookie back; the key, and so what it is traded for, stays the same."""
+        del request
+        response.del_cookie(self._cookie_name)
 
     @property
     def _cookie_name(self) -> str:

@@ -1,14 +1,15 @@
-"""The routes as a web application for one person, on her own machine.
+"""The routes as a web application, for one person on her own machine or for several.
 
 Nothing is written, and no other origin is let in. Computes no answer, and does not know by what
-an asker is recognised.
+an asker is recognised, nor why she may see what she sees.
 """
 
 import json
 import logging
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections import Counter
+from collections.abc import Awaitable, Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from typing import Any, Final
@@ -16,22 +17,23 @@ from typing import Any, Final
 import yaml
 from aiohttp import web
 
+from koord.answers.redaction import Sight
 from koord.api.yaml_text import load_yaml
 from koord.plain_text import escape
-from koord.see.access import KeyAccess
+from koord.see.access import AccessControl, Asker
+from koord.see.buckets import PER_SECOND, Bucket, Buckets
+from koord.see.login import make_login
 from koord.see.openapi import make_document
 from koord.see.page_files import ROOT, find_file
 from koord.see.paging import ExpiredPage, InvalidQuery, make_page, parse_query
 from koord.see.routes import ROUTES, Ask, NothingThere, Route, WithGaps, head_for, wrap
 from koord.see.snapshots import Snapshot, Snapshots
-from koord.see.stream import EventStreams
+from koord.see.stream import MOST_STREAMS, EventStreams
 
 BASE: Final = "/apis/answers.operators.koordinator.sh/v1alpha1"
 MOST_BODY: Final = 256 * 1024
 MOST_WAITING: Final = 16
 """Answers that are asked for and not begun."""
-PER_SECOND: Final = 20
-BURST: Final = 60
 LEAST_COMPRESSED: Final = 1024
 _HEADERS: Final = {
     "Content-Security-Policy": (
@@ -44,29 +46,44 @@ _HEADERS: Final = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
-_OPEN: Final = frozenset({"/", "/healthz", "/session"})
+_OPEN: Final = frozenset({"/", "/session"})
 """Paths that need no key; those of the page, which is the same for all, need none either."""
+PROBES: Final = frozenset({"/healthz", "/readyz"})
+"""Paths for everybody under any name: kubelets ask by the address of the pod."""
+ASKER: Final = web.RequestKey("asker", Asker)
+"""Where a request keeps who has made it."""
+_PER_ADDRESS: Final = 100.0
+"""Requests per second for what is the same for everybody: behind a proxy many have one address."""
+METRICS: Final = "/metrics"
+"""Asked for by the address of the pod, too, with a token in any case."""
+_FORM: Final = "application/x-www-form-urlencoded"
 
 log = logging.getLogger(__name__)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+Observe = Callable[[web.Request, int, float], None]
+"""Called with a request, the status of its answer, and how many seconds that took."""
 
 
-@dataclass(slots=True)
-class Bucket:
-    """How many requests may still be made; ``clock`` is monotonic."""
+@dataclass(frozen=True, slots=True)
+class RouteQuestion:
+    """What was asked, and what whoever asks may see."""
 
-    clock: Callable[[], float] = time.monotonic
-    left: float = BURST
-    at: float = 0.0
+    route: Route
+    ask: Ask
+    params: Mapping[str, str]
+    sight: Sight
 
-    def take(self) -> bool:
-        now = self.clock()
-        self.left = min(BURST, self.left + max(0.0, now - self.at) * PER_SECOND)
-        self.at = now
-        if self.left < 1:
-            return False
-        self.left -= 1
-        return True
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What askers may take, all of them and each."""
+
+    per_second: float = 200.0
+    """Requests of all; of one so many as ``buckets`` says."""
+    streams: int = MOST_STREAMS
+    streams_each: int = MOST_STREAMS
+    waiting_each: int = MOST_WAITING
+    """Answers that one asker waits for."""
 
 
 @dataclass(slots=True)
@@ -74,24 +91,38 @@ class Server:
     """Answers requests of those whom ``access`` lets in."""
 
     snapshots: Snapshots
-    access: KeyAccess
+    access: AccessControl
+    limits: Limits = field(default_factory=Limits)
+    observe: Observe | None = None
+    """Called after each request; None: nobody wants to know."""
     asked_at: float = field(default_factory=time.monotonic)
     """When something was asked last; monotonic."""
-    _bucket: Bucket = field(default_factory=Bucket)
-    _waiting: int = 0
-    _streams: EventStreams = field(init=False)
+    streams: EventStreams = field(init=False)
+    _all: Bucket = field(init=False)
+    _buckets: Buckets = field(default_factory=Buckets)
+    _strangers: Buckets = field(default_factory=lambda: Buckets(_PER_ADDRESS, 2 * _PER_ADDRESS))
+    _waiting: Counter[Hashable] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
-        self._streams = EventStreams(self.snapshots)
+        limits = self.limits
+        self._all = Bucket(per_second=limits.per_second, burst=limits.per_second)
+        self.streams = EventStreams(
+            self.snapshots, self.access, limits.streams, limits.streams_each
+        )
 
     def make_app(self) -> web.Application:
         app = web.Application(client_max_size=MOST_BODY, middlewares=[self._guard])
         app.router.add_get("/healthz", self._healthz)
+        app.router.add_get("/readyz", self._readyz)
+        app.router.add_get("/session", self._tell_session)
         app.router.add_post("/session", self._begin_session)
+        app.router.add_delete("/session", self._end_session)
         app.router.add_get("/openapi.json", self._openapi)
         for path in ("/", ROOT):
             app.router.add_get(path, self._go_to_page)
         app.router.add_get(ROOT + "/{name:.*}", self._page)
+        if self.access.login:
+            app.router.add_get(self.access.login, self._login)
         app.router.add_get(f"{BASE}/stream", self._stream)
         for route in ROUTES:
             app.router.add_route(route.method, f"{BASE}/{route.path}", self._serve(route))
@@ -101,8 +132,9 @@ class Server:
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        began = time.monotonic()
         try:
-            self._check(request)
+            await self._check(request)
             response = await handler(request)
         except web.HTTPException as refusal:
             response = _refuse(refusal.status_code, refusal.reason)
@@ -113,27 +145,65 @@ class Server:
             response = _refuse(HTTPStatus.INTERNAL_SERVER_ERROR, f"the log says more: {trace}")
         if not response.prepared:
             response.headers.update(_HEADERS)
+        if self.observe is not None:
+            self.observe(request, response.status, time.monotonic() - began)
         return response
 
-    def _check(self, request: web.Request) -> None:
-        self.access.check_host(request)
-        is_page = f"{request.path}/".startswith(f"{ROOT}/")
-        if not is_page and request.path not in _OPEN:
-            self.access.check_asker(request)
-        if request.path == "/healthz":
+    async def _check(self, request: web.Request) -> None:
+        if request.path in PROBES:
             return
+        if request.path != METRICS:
+            self.access.check_host(request)
         self.asked_at = time.monotonic()
-        if not self._bucket.take():
+        is_page = f"{request.path}/".startswith(f"{ROOT}/")
+        if is_page or request.path in {*_OPEN, self.access.login}:
+            if not self._strangers.take(request.remote):
+                raise web.HTTPTooManyRequests(reason="too many requests from this address")
+            return
+        asker = await self.access.identify(request)
+        request[ASKER] = asker
+        # Whoever asks too much takes nothing from others.
+        if not self._buckets.take(asker.key):
             raise web.HTTPTooManyRequests(reason=f"at most {PER_SECOND} requests per second")
+        if not self._all.take():
+            raise web.HTTPTooManyRequests(reason="the server has more requests than it can answer")
 
     async def _begin_session(self, request: web.Request) -> web.Response:
+        is_form = request.content_type == _FORM
+        body = await request.post() if is_form else await _read_body(request)
         response = web.json_response({"instance": self.snapshots.instance})
-        self.access.begin_session(await _read_body(request), response)
+        if is_form:  # of a browser, which goes on to the page
+            response = web.Response(status=HTTPStatus.SEE_OTHER, headers={"Location": f"{ROOT}/"})
+        try:
+            await self.access.begin_session(request, body, response)
+        except web.HTTPException as refusal:
+            if not is_form:
+                raise
+            return make_login(refusal.status_code, refusal.reason)
         return response
+
+    async def _tell_session(self, request: web.Request) -> web.Response:
+        """Say who asks: a page cannot see why its stream was refused."""
+        asker = await self.access.identify(request)
+        return web.json_response({"instance": self.snapshots.instance, "user": asker.name or None})
+
+    async def _end_session(self, request: web.Request) -> web.Response:
+        response = web.Response(status=HTTPStatus.NO_CONTENT)
+        self.access.end_session(request, response)
+        return response
+
+    async def _login(self, _: web.Request) -> web.Response:
+        return make_login()
 
     # --- answers ---------------------------------------------------------------------------------
 
     async def _healthz(self, _: web.Request) -> web.Response:
+        return web.Response(text="ok\n")
+
+    async def _readyz(self, _: web.Request) -> web.Response:
+        if self.snapshots.last is None:
+            text = f"not ready: {escape(self.snapshots.why_old)}\n"
+            return web.Response(status=HTTPStatus.SERVICE_UNAVAILABLE, text=text)
         return web.Response(text="ok\n")
 
     async def _go_to_page(self, _: web.Request) -> web.Response:
@@ -143,6 +213,14 @@ class Server:
         file = find_file(request.match_info["name"])
         if file is None:
             raise web.HTTPNotFound(reason="there is no such file of the page")
+        # A browser that follows a link of another site sends no cookie yet: it comes with what the
+        # script asks then.
+        is_linked = request.headers.get("Sec-Fetch-Site") == "cross-site"
+        if self.access.login and file.content_type == "text/html" and not is_linked:
+            try:
+                await self.access.identify(request)
+            except web.HTTPUnauthorized:
+                return make_login()
         response = web.Response(body=file.body, content_type=file.content_type, charset="utf-8")
         response.headers["Cache-Control"] = file.caching
         if len(file.body) > LEAST_COMPRESSED:
@@ -153,19 +231,22 @@ class Server:
         return web.json_response(make_document(ROUTES, BASE))
 
     async def _stream(self, request: web.Request) -> web.StreamResponse:
-        return await self._streams.serve(request, _HEADERS)
+        return await self.streams.serve(request, _HEADERS)
 
     def _serve(self, route: Route) -> Handler:
         async def serve(request: web.Request) -> web.Response:
             snapshot = self.snapshots.last
             if snapshot is None:
                 return _refuse(HTTPStatus.SERVICE_UNAVAILABLE, self.snapshots.why_old)
-            tag = f'"{self.snapshots.instance}-{snapshot.number}"'
+            asker: Asker = request[ASKER]
+            first = {request.match_info.get("namespace", ""), request.query.get("namespace", "")}
+            looked = await asker.look(snapshot.namespaces, first - {""})
+            tag = f'"{self.snapshots.instance}-{snapshot.number}{_tag_of(looked.sight)}"'
             if route.method == "GET" and request.headers.get("If-None-Match") == tag:
                 return web.Response(status=HTTPStatus.NOT_MODIFIED, headers={"ETag": tag})
             ask = Ask(dict(request.match_info), await _read_body(request) if route.body else {})
-            params = dict(request.query)
-            answer = await self._compute(lambda: self._answer(route, snapshot, ask, params))
+            question = RouteQuestion(route, ask, dict(request.query), looked.sight)
+            answer = await self._compute(asker, lambda: self._answer(question))
             if isinstance(answer, web.Response):
                 return answer
             response = web.Response(body=answer, content_type="application/json")
@@ -178,20 +259,26 @@ class Server:
 
         return serve
 
-    async def _compute(self, compute: Callable[[], bytes | web.Response]) -> bytes | web.Response:
-        if self._waiting >= MOST_WAITING:
-            return _refuse(HTTPStatus.TOO_MANY_REQUESTS, f"{MOST_WAITING} answers are waited for")
-        self._waiting += 1
+    async def _compute(
+        self, asker: Asker, compute: Callable[[], bytes | web.Response]
+    ) -> bytes | web.Response:
+        waiting, each = self._waiting, self.limits.waiting_each
+        if waiting.total() >= MOST_WAITING or waiting[asker.key] >= each:
+            many = f"{waiting[asker.key]} answers of yours, and {waiting.total()} of all,"
+            return _refuse(HTTPStatus.TOO_MANY_REQUESTS, f"{many} are waited for")
+        waiting[asker.key] += 1
         try:
             return await self.snapshots.answer(compute)
         finally:
-            self._waiting -= 1
+            self._waiting -= Counter([asker.key])
 
-    def _answer(
-        self, route: Route, snapshot: Snapshot, ask: Ask, params: Mapping[str, str]
-    ) -> bytes | web.Response:
+    def _answer(self, question: RouteQuestion) -> bytes | web.Response:
         """Compute an answer, in the thread of answers."""
-        instance = self.snapshots.instance
+        instance, last = self.snapshots.instance, self.snapshots.last
+        if last is None:
+            return _refuse(HTTPStatus.SERVICE_UNAVAILABLE, self.snapshots.why_old)
+        snapshot = last.seen_with(question.sight)
+        route, ask, params = question.route, question.ask, question.params
         try:
             form = route.form
             query = None if form is None else parse_query(params, form, instance)
@@ -207,6 +294,10 @@ class Server:
         except NothingThere as error:
             return _refuse(HTTPStatus.NOT_FOUND, str(error))
         return encode_answer(route, snapshot, ask, answer, instance)
+
+
+def _tag_of(sight: Sight) -> str:
+    return f"-{sight.digest}" if sight.digest else ""
 
 
 def encode_answer(
@@ -231,6 +322,7 @@ async def _read_body(request: web.Request) -> Mapping[str, Any]:
 _NAMES: Final = {
     HTTPStatus.BAD_REQUEST: "Invalid",
     HTTPStatus.UNAUTHORIZED: "Unauthorized",
+    HTTPStatus.FORBIDDEN: "Forbidden",
     HTTPStatus.NOT_FOUND: "NotFound",
     HTTPStatus.METHOD_NOT_ALLOWED: "MethodNotAllowed",
     HTTPStatus.GONE: "Expired",

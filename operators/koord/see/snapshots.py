@@ -8,9 +8,10 @@ import asyncio
 import logging
 import secrets
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, cast
 
@@ -19,13 +20,18 @@ from koord.answers.happenings import Subject
 from koord.answers.outlook import limit_time
 from koord.answers.queue_view import QueueEntry
 from koord.answers.reading import Reading, Target
+from koord.answers.redaction import Sight
 from koord.answers.story import Story
-from koord.answers.waiting import find_waiting
+from koord.answers.waiting import find_waiting, hide_others
 from koord.kube.errors import KubeError
 from koord.see.manifests import ServerDefaults
 
 LEAST_SECONDS: Final = 15.0
 """Between two readings."""
+LEAST_WITH_NEWS: Final = 1.0
+"""The same where a state is brought up to date, and there are news."""
+SHARE_WITH_NEWS: Final = 3
+_TICK_SECONDS: Final = 0.1
 SHARE: Final = 20
 """A reading is followed by a pause of so many times its own length, if that is longer."""
 _FORESIGHT_SECONDS: Final = 1.0
@@ -47,6 +53,8 @@ Gaps = tuple[AnswerGap, ...]
 Records = tuple[Mapping[str, Any], ...]
 MOST_KEPT: Final = 64
 """Answers of one snapshot that are kept for others who ask the same."""
+MOST_SIGHTS: Final = 64
+"""Views of one snapshot for those who may see less than everything."""
 log = logging.getLogger(__name__)
 
 
@@ -83,6 +91,42 @@ class Snapshot:
         self.explained: Explanation | None = None
         """The last answer to why something waits: it is large, so no other is kept."""
         self._kept: dict[Hashable, Any] = {}
+        self._base = self
+        """That of everything, which those of less are made from."""
+        self._by_sight: OrderedDict[Sight, Snapshot] = OrderedDict()
+
+    def seen_with(self, sight: Sight) -> "Snapshot":
+        """Return the same for whoever may see less: equal sights share all answers.
+
+        Of too many different ones those that were used last are kept.
+        """
+        if sight == self.reading.sight:
+            return self
+        view = self._by_sight.get(sight)
+        if view is None:
+            reading = replace(self.reading, sight=sight)
+            view = Snapshot(reading, self.target, self.number, self.at, self.on_demand)
+            view._base = self._base
+            self._by_sight[sight] = view
+        self._by_sight.move_to_end(sight)
+        if len(self._by_sight) > MOST_SIGHTS:
+            self._by_sight.popitem(last=False)
+        return view
+
+    @property
+    def namespaces(self) -> frozenset[str]:
+        """Those of all that could be named in answers, whoever asks."""
+        if self._base is self:
+            return self._own_namespaces
+        return self._base.namespaces
+
+    @cached_property
+    def _own_namespaces(self) -> frozenset[str]:
+        state = self.reading.state
+        gangs = state.gangs.keys()
+        keys = (key.partition("/")[0] for key in gangs)
+        quotas = (spec.namespace for spec in state.quotas.catalog.registry.specs.values())
+        return frozenset((*(pod.namespace for pod in state.pods.values()), *keys, *quotas))
 
     def prepare(self) -> None:
         """Compute what most answers need, before they are asked for."""
@@ -103,6 +147,8 @@ class Snapshot:
     @cached_property
     def waiting(self) -> tuple[QueueEntry, ...]:
         """Everything that waits: one plan of all of it, for all who ask."""
+        if self._base is not self:
+            return hide_others(self._base.waiting, self.reading.sight)
         is_over = limit_time(_FORESIGHT_SECONDS, time.monotonic)
         return find_waiting(self.reading, self.target, is_over)
 
@@ -115,7 +161,13 @@ class Snapshots:
         read: Read,
         least_seconds: float = LEAST_SECONDS,
         on_demand: OnDemand | None = None,
+        has_news: Callable[[], bool] | None = None,
     ) -> None:
+        """``read`` returns what nobody changes afterwards.
+
+        With ``has_news`` it returns one state that it brings up to date: then it is called in the
+        thread of answers, and more often, whenever there are news.
+        """
         self.instance = secrets.token_hex(4)
         """Of this process: what counts readings is comparable within it only."""
         self.last: Snapshot | None = None
@@ -124,8 +176,9 @@ class Snapshots:
         self._read = read
         self._on_demand = on_demand
         self._least_seconds = least_seconds
-        self._reader = ThreadPoolExecutor(1, "reading")
+        self._has_news = has_news
         self._answerer = ThreadPoolExecutor(1, "answers")
+        self._reader = self._answerer if has_news else ThreadPoolExecutor(1, "reading")
         self._answered_at = time.monotonic()
         """When somebody asked last, or at first."""
         self._changed = asyncio.Condition()
@@ -144,38 +197,69 @@ class Snapshots:
             if self.last is not None and self.last.number == 1:
                 await asyncio.sleep(_HEAD_START_SECONDS)
                 await self._prepare(self.last)
+            await self._pause(took)
+
+    async def _pause(self, took: float) -> None:
+        """Wait until it is time to read again."""
+        if self._has_news is None:
             await asyncio.sleep(max(self._least_seconds, SHARE * took))
+            return
+        began = time.monotonic()
+        await asyncio.sleep(max(LEAST_WITH_NEWS, SHARE_WITH_NEWS * took))
+        while not self._has_news() and time.monotonic() < began + self._least_seconds:  # noqa: ASYNC110 - many things are news
+            await asyncio.sleep(_TICK_SECONDS)
 
     async def read_once(self) -> None:
         """Read once; keep what there was if that fails."""
-        number = 1 if self.last is None else self.last.number + 1
-        loop = asyncio.get_running_loop()
         try:
-            reading, target = await loop.run_in_executor(self._reader, self._read)
+            if self._has_news is None:
+                await self._read_apart()
+            else:
+                await self._in_thread(self._answerer, self._bring_up_to_date)
         except KubeError as error:
             self.problem = str(error)
             log.warning("Cannot read the cluster", extra={"problem": self.problem})
         else:
-            snapshot = Snapshot(reading, target, number, time.time(), self._on_demand)
-            # The answer before this one serves until this one is quick; without one, nobody waits.
-            if self.last is not None and self._is_asked:
-                await self._prepare(snapshot)
-            self.last = snapshot
             self.problem = ""
         async with self._changed:
             self._changed.notify_all()
 
+    async def _read_apart(self) -> None:
+        snapshot = self._make(*await self._in_thread(self._reader, self._read))
+        # The answer before this one serves until this one is quick; without one, nobody waits.
+        if self.last is not None and self._is_asked:
+            await self._prepare(snapshot)
+        self.last = snapshot
+
+    def _bring_up_to_date(self) -> None:
+        """Change the one state and publish it in one turn: nobody sees one without the other."""
+        snapshot = self._make(*self._read())
+        _ = snapshot.namespaces
+        if self._is_asked:
+            snapshot.prepare()
+        self.last = snapshot
+
+    def _make(self, reading: Reading, target: Target) -> Snapshot:
+        number = 1 if self.last is None else self.last.number + 1
+        return Snapshot(reading, target, number, time.time(), self._on_demand)
+
+    async def _in_thread(self, executor: ThreadPoolExecutor, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(executor, work)
+
     async def _prepare(self, snapshot: Snapshot) -> None:
-        await asyncio.get_running_loop().run_in_executor(self._answerer, snapshot.prepare)
+        await self._in_thread(self._answerer, snapshot.prepare)
 
     @property
     def _is_asked(self) -> bool:
         return time.monotonic() < self._answered_at + _FORGOTTEN_SECONDS
 
     async def answer(self, compute: Callable[[], T]) -> T:
-        """Compute something from a snapshot, after what others asked before."""
+        """Compute something from ``last``, after what others asked before.
+
+        ``compute`` looks which one that is: another one may come while it waits for its turn.
+        """
         self._answered_at = time.monotonic()
-        return await asyncio.get_running_loop().run_in_executor(self._answerer, compute)
+        return await self._in_thread(self._answerer, compute)
 
     async def next_after(self, number: int, seconds: float) -> Snapshot | None:
         """Return a snapshot later than that of a number; None if there is none in this time."""

@@ -12,15 +12,19 @@ import logging
 import re
 import secrets
 import time
+from collections import Counter
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
+from http import HTTPStatus
 from typing import Any, Final
 
 from aiohttp import web
 
 from koord.answers.envelope import AnswerHead
+from koord.answers.redaction import Sight
 from koord.core.model.text import format_milliseconds
 from koord.plain_text import escape
+from koord.see.access import AccessControl
 from koord.see.paging import (
     Entry,
     ExpiredPage,
@@ -36,6 +40,8 @@ from koord.see.snapshots import Snapshot, Snapshots
 
 log = logging.getLogger(__name__)
 MOST_STREAMS: Final = 100
+CHECK_SECONDS: Final = 60.0
+"""It is asked again at least as often who follows, and what she may see."""
 MOST_TOPICS: Final = 8
 MOST_TOPIC: Final = 1024
 """Characters."""
@@ -65,6 +71,12 @@ class Topic:
     has_begun: bool = False
     circumstances: Hashable = None
     """Who led, and what was missing, as it was sent."""
+
+    @property
+    def namespace(self) -> str:
+        """The one that it is about; empty if it is about no single one."""
+        filters = {} if self.query is None else self.query.filters
+        return self.ask.parts.get("namespace", "") or filters.get("namespace", "")
 
     def hello(self, snapshot: Snapshot) -> dict[str, Any]:
         """Return the whole answer in its envelope; of a list the first page."""
@@ -134,20 +146,38 @@ def parse_topic(text: str, instance: str) -> Topic:
 
 
 class EventStreams:
-    """All streams of a process."""
+    """All streams of a process: so many, and so many of one asker."""
 
-    def __init__(self, snapshots: Snapshots) -> None:
+    def __init__(
+        self,
+        snapshots: Snapshots,
+        access: AccessControl,
+        most: int = MOST_STREAMS,
+        most_each: int = 0,
+    ) -> None:
         self._snapshots = snapshots
-        self._open = 0
+        self._access = access
+        self._most = most
+        self._most_each = most_each or most
+        self._open: Counter[Hashable] = Counter()
+
+    def __len__(self) -> int:
+        return self._open.total()
 
     async def serve(self, request: web.Request, headers: Mapping[str, str]) -> web.StreamResponse:
-        """Send events until the client goes, an hour is over, or the client is too slow."""
+        """Send events until the client goes, an hour is over, or the client is too slow.
+
+        So it ends when the API server does not know the asker any more.
+        """
+        asker = await self._access.identify(request)
         try:
             topics = self._topics_of(request)
         except (InvalidQuery, ExpiredPage) as error:
             raise web.HTTPBadRequest(reason=str(error)) from None
-        if self._open >= MOST_STREAMS:
-            raise web.HTTPTooManyRequests(reason=f"{MOST_STREAMS} streams are open")
+        if len(self) >= self._most:
+            raise web.HTTPTooManyRequests(reason=f"{self._most} streams are open")
+        if self._open[asker.key] >= self._most_each:
+            raise web.HTTPTooManyRequests(reason=f"{self._most_each} streams of yours are open")
         response = web.StreamResponse(
             headers={
                 **headers,
@@ -156,7 +186,7 @@ class EventStreams:
                 "X-Accel-Buffering": "no",
             }
         )
-        self._open += 1
+        self._open[asker.key] += 1
         try:
             await response.prepare(request)
             # Not all at the same time, if this process ends.
@@ -167,8 +197,12 @@ class EventStreams:
             await response.write(_event("bye", {"why": "Hour", "again": True}))
         except ConnectionError:
             pass
+        except web.HTTPException as refusal:
+            is_known = refusal.status_code != HTTPStatus.UNAUTHORIZED
+            bye = {"why": "NotReady" if is_known else "Unauthorized", "again": is_known}
+            await response.write(_event("bye", bye))
         finally:
-            self._open -= 1
+            self._open -= Counter([asker.key])
         return response
 
     def _topics_of(self, request: web.Request) -> list[Topic]:
@@ -180,18 +214,28 @@ class EventStreams:
     async def _follow(
         self, request: web.Request, response: web.StreamResponse, topics: list[Topic]
     ) -> None:
-        seen = 0
+        seen, sight, until = 0, None, 0.0
         if self._snapshots.last is None or self._snapshots.problem:
             await response.write(self._sign())
         while True:
-            snapshot = await self._snapshots.next_after(seen, SIGN_SECONDS)
-            if snapshot is None:
+            wait = max(0.0, min(SIGN_SECONDS, until - time.monotonic())) if seen else SIGN_SECONDS
+            snapshot = await self._snapshots.next_after(seen, wait)
+            asker = await self._access.identify(request)
+            last = self._snapshots.last
+            if last is None:
+                until = min(asker.until, time.monotonic() + CHECK_SECONDS)
                 await response.write(self._sign())
                 continue
-            seen = snapshot.number
+            looked = await asker.look(last.namespaces, [topic.namespace for topic in topics])
+            until = min(asker.until, looked.until, time.monotonic() + CHECK_SECONDS)
+            if snapshot is None and looked.sight == sight:
+                if wait == SIGN_SECONDS:
+                    await response.write(self._sign())
+                continue
+            seen, sight = last.number, looked.sight
             is_silent = True
             for topic in topics:
-                event = await self._snapshots.answer(_NextEvent(topic, snapshot, self._instance))
+                event = await self._snapshots.answer(_NextEvent(topic, self._snapshots, sight))
                 if event:
                     await response.write(event)
                     is_silent = False
@@ -212,23 +256,23 @@ class EventStreams:
         }
         return _event("sign", body)
 
-    @property
-    def _instance(self) -> str:
-        return self._snapshots.instance
-
 
 @dataclass(frozen=True, slots=True)
 class _NextEvent:
-    """Computes the next event of a topic; empty for nothing."""
+    """Computes the next event of a topic, of the last snapshot; empty for nothing."""
 
     topic: Topic
-    snapshot: Snapshot
-    instance: str
+    snapshots: Snapshots
+    sight: Sight
 
     def __call__(self) -> bytes:
-        topic, identity = self.topic, f"{self.instance}:{self.snapshot.number}"
+        topic, last = self.topic, self.snapshots.last
+        if last is None:
+            return b""
+        snapshot = last.seen_with(self.sight)
+        identity = f"{self.snapshots.instance}:{snapshot.number}"
         try:
-            return self._make(identity)
+            return self._make(snapshot, identity)
         except NothingThere as error:
             message = str(error)
         except Exception:
@@ -238,13 +282,13 @@ class _NextEvent:
         topic.has_begun = False
         return _event("gap", {"topic": topic.name, "message": message}, identity)
 
-    def _make(self, identity: str) -> bytes:
+    def _make(self, snapshot: Snapshot, identity: str) -> bytes:
         topic = self.topic
-        head = head_for(topic.route, self.snapshot, topic.ask, self.instance, time.time())
+        head = head_for(topic.route, snapshot, topic.ask, topic.instance, time.time())
         # Changes have no gaps: who leads now, or nobody, is told with the whole answer.
         if not topic.has_begun or topic.circumstances != _circumstances_of(head):
-            return _event("hello", {"topic": topic.name, **topic.hello(self.snapshot)}, identity)
-        changes = topic.changes(self.snapshot)
+            return _event("hello", {"topic": topic.name, **topic.hello(snapshot)}, identity)
+        changes = topic.changes(snapshot)
         if changes is None:
             return b""
         kind = "value" if "value" in changes else "rows"

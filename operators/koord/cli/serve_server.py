@@ -1,0 +1,187 @@
+"""Follows the cluster and serves answers to many: what ``koord serve`` does.
+
+Puts the parts together and runs them; each part says what it does. Not imported for ``--help``.
+"""
+
+import asyncio
+import gc
+import logging
+import signal
+import sys
+import time
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any, Final, NoReturn, TypeVar
+
+from aiohttp import web
+
+from koord.answers.envelope import AnswerGap, GapCause
+from koord.answers.happenings import Subject
+from koord.answers.leaders import DEFAULT_NAMESPACE
+from koord.answers.story import Story, make_story
+from koord.cli.common import ExitCode, fail
+from koord.cli.manifests import fetch_defaults
+from koord.cli.serve_reader import ServeReader
+from koord.cli.story_objects import read_objects
+from koord.domains.see_settings import SeeSettings
+from koord.kube.client import Client
+from koord.kube.config import Credentials, find_credentials
+from koord.kube.errors import KubeError
+from koord.runtime.address import parse_address
+from koord.runtime.app import freeze_garbage_collection, raise_descriptor_limit
+from koord.runtime.logs import configure_logging
+from koord.runtime.reviews import AccessReviews, TokenReviews
+from koord.runtime.settings import (
+    InvalidConfiguration,
+    Settings,
+    load_settings,
+)
+from koord.see.app import Limits, Server
+from koord.see.manifests import ServerDefaults
+from koord.see.observed import Observed
+from koord.see.snapshots import Gaps, OnDemand, Records, Snapshots
+from koord.see.tls import CertificateFiles, InvalidCertificate
+from koord.see.token_access import LOOPBACK, TokenAccess
+
+T = TypeVar("T")
+
+SERVICE: Final = "koord-serve"
+STREAMS_EACH: Final = 3
+WAITING_EACH: Final = 4
+_PATIENCE_SECONDS: Final = 10.0
+"""How long what is read on demand may take."""
+_NO_RECORDS: Final = AnswerGap("records of decisions", GapCause.NO_FEED, "what was decided")
+log = logging.getLogger(__name__)
+
+
+def serve(config: Path | None, kubeconfig: str, context: str) -> None:
+    """Serve until SIGTERM or SIGINT."""
+    try:
+        settings = load_settings(config) if config else Settings()
+        credentials = find_credentials(kubeconfig, context)
+        certificate = _open_certificate(settings.of(SeeSettings))
+    except (InvalidConfiguration, KubeError, InvalidCertificate) as error:
+        fail(str(error), ExitCode.USAGE)
+    configure_logging(settings.log_format)
+    gc.enable()
+    raise_descriptor_limit()
+    see = settings.of(SeeSettings)
+    try:
+        asyncio.run(_run(see, credentials, certificate))
+    except OSError as error:
+        fail(f"cannot listen on {see.address}: {error.strerror}", ExitCode.UNREADABLE)
+    except KubeError as error:
+        fail(str(error), ExitCode.UNREADABLE)
+    sys.stdout.flush()
+
+
+def _open_certificate(see: SeeSettings) -> CertificateFiles | None:
+    if not see.tls.cert_file:
+        return None
+    return CertificateFiles(Path(see.tls.cert_file), Path(see.tls.key_file))
+
+
+async def _run(
+    see: SeeSettings, credentials: Credentials, certificate: CertificateFiles | None
+) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    async with Client(credentials, user_agent=SERVICE) as client:
+        access = await credentials.current()
+        namespace = access.namespace if access.in_pod else DEFAULT_NAMESPACE
+        reader = ServeReader(client, namespace)
+        on_demand = _OnDemand(client, loop)
+        snapshots = Snapshots(
+            reader.read,
+            on_demand=OnDemand(on_demand.tell, on_demand.list_records, on_demand.read_defaults),
+            has_news=reader.has_news,
+        )
+        try:
+            tasks = [
+                asyncio.create_task(reader.run()),
+                asyncio.create_task(_keep_current(reader, snapshots)),
+                asyncio.create_task(_serve(see, client, snapshots, namespace, certificate)),
+            ]
+            stopping = asyncio.create_task(stop.wait())
+            await asyncio.wait([*tasks, stopping], return_when=asyncio.FIRST_COMPLETED)
+            for task in (*tasks, stopping):
+                task.cancel()
+            for outcome in await asyncio.gather(*tasks, return_exceptions=True):
+                if isinstance(outcome, Exception):
+                    raise outcome
+        finally:
+            snapshots.close()
+
+
+async def _keep_current(reader: ServeReader, snapshots: Snapshots) -> NoReturn:
+    while not reader.is_read:  # noqa: ASYNC110 - rare, and quick enough
+        await asyncio.sleep(0.05)
+    freeze_garbage_collection()
+    log.info("The cluster is read")
+    await snapshots.run()
+
+
+async def _serve(
+    see: SeeSettings,
+    client: Client,
+    snapshots: Snapshots,
+    namespace: str,
+    certificate: CertificateFiles | None,
+) -> NoReturn:
+    names = (SERVICE, f"{SERVICE}.{namespace}", f"{SERVICE}.{namespace}.svc")
+    access = TokenAccess(
+        TokenReviews(client),
+        AccessReviews(client),
+        frozenset((*LOOPBACK, *names, *see.hosts)),
+        is_secure=see.is_secure,
+    )
+    limits = Limits(streams=see.streams, streams_each=STREAMS_EACH, waiting_each=WAITING_EACH)
+    server = Server(snapshots, access, limits)
+    observed = Observed(snapshots, server.streams)
+    server.observe = observed.observe
+    app = server.make_app()
+    observed.add_to(app, access)
+    runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
+    await runner.setup()
+    try:
+        address = parse_address(see.address)
+        context = None if certificate is None else certificate.context
+        site = web.TCPSite(runner, address.host, address.port, ssl_context=context)
+        await site.start()
+        host, port, *_ = runner.addresses[0]
+        log.info("Serving answers", extra={"address": host, "port": port})
+        while True:
+            await asyncio.sleep(CertificateFiles.LOOK_SECONDS)
+            if certificate is not None:
+                certificate.read_again()
+    finally:
+        await runner.cleanup()
+
+
+class _OnDemand:
+    """Reads in the event loop what somebody in the thread of answers waits for."""
+
+    def __init__(self, client: Client, loop: asyncio.AbstractEventLoop) -> None:
+        self._client = client
+        self._loop = loop
+
+    def _wait_for(self, reading: Coroutine[Any, Any, T]) -> T:
+        """Return what is read. Raises ``KubeError``, also if it takes too long."""
+        future = asyncio.run_coroutine_threadsafe(reading, self._loop)
+        try:
+            return future.result(_PATIENCE_SECONDS)
+        except TimeoutError:
+            future.cancel()
+            raise KubeError("the API server is slow") from None
+
+    def tell(self, subject: Subject) -> tuple[Story, Gaps]:
+        seen = self._wait_for(read_objects(self._client, subject))
+        return make_story(subject, (), seen, int(time.time() * 1000)), (_NO_RECORDS,)
+
+    def list_records(self) -> tuple[Records, Gaps]:
+        return (), (_NO_RECORDS,)
+
+    def read_defaults(self, namespace: str) -> ServerDefaults:
+        return self._wait_for(fetch_defaults(namespace, time.time(), self._client))

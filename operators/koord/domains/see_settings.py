@@ -1,0 +1,75 @@
+"""Answers and the page for everybody: the section ``see`` of the configuration."""
+
+from ipaddress import ip_address
+from typing import Annotated, Final, Self
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from koord.domains.section import DNS_SUBDOMAIN, Section
+
+DEFAULT_ADDRESS: Final = "127.0.0.1:8444"
+_HostName = Annotated[str, Field(max_length=253, pattern=DNS_SUBDOMAIN)]
+_PATH: Final = r"^$|^/[^\x00]*[^\x00/]$"
+
+
+def _parse_address(text: object) -> str:
+    host, _, port = text.rpartition(":") if isinstance(text, str) else ("", "", "")
+    if not (port.isascii() and port.isdigit() and int(port[:6]) < 1 << 16):
+        raise ValueError("is not ADDRESS:PORT, such as 0.0.0.0:8444")
+    ip_address(_strip(host))
+    return f"{host}:{port}"
+
+
+def _strip(host: str) -> str:
+    return host[1:-1] if host.startswith("[") and host.endswith("]") else host
+
+
+class TlsSettings(Section):
+    """The certificate of the server; both files are read again when they have changed."""
+
+    cert_file: str = Field(default="", max_length=4096, pattern=_PATH)
+    """Absolute path of the certificate, and those that vouch for it, as PEM."""
+    key_file: str = Field(default="", max_length=4096, pattern=_PATH)
+    """Absolute path of its key."""
+
+
+class SeeSettings(Section):
+    """Answers and the page for everybody, [served in the cluster](serve.md).
+
+    Read by `koord serve` only.
+    """
+
+    address: Annotated[str, BeforeValidator(_parse_address)] = DEFAULT_ADDRESS
+    """Where it listens. Any other address than those of the loopback needs `tls` or
+    `behindTlsProxy`."""
+    tls: TlsSettings = TlsSettings()
+    behind_tls_proxy: bool = Field(default=False, strict=True)
+    """Whether a proxy before it speaks TLS to browsers, and plain HTTP to it."""
+    hosts: tuple[_HostName, ...] = Field(default=(), max_length=64)
+    """Names, without a port, by which it may be asked, beside those of its Service and the
+    loopback."""
+    streams: int = Field(default=100, ge=1, le=10_000, strict=True)
+    """How many streams may be open, three of them of one user."""
+
+    @model_validator(mode="after")
+    def _check_tls(self) -> Self:
+        if bool(self.tls.cert_file) != bool(self.tls.key_file):
+            raise ValueError("tls: certFile and keyFile are given together")
+        if self.tls.cert_file and self.behind_tls_proxy:
+            raise ValueError("behindTlsProxy: with tls it speaks TLS itself; give one of both")
+        if not (self.is_local or self.tls.cert_file or self.behind_tls_proxy):
+            raise ValueError(
+                f"address: {self.address} is reached from elsewhere, so tokens would be read on "
+                "the way: set tls.certFile and tls.keyFile, or behindTlsProxy: true"
+            )
+        return self
+
+    @property
+    def is_local(self) -> bool:
+        """Whether only this machine can reach it."""
+        return ip_address(_strip(self.address.rpartition(":")[0])).is_loopback
+
+    @property
+    def is_secure(self) -> bool:
+        """Whether browsers talk to it by TLS."""
+        return bool(self.tls.cert_file) or self.behind_tls_proxy

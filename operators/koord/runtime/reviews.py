@@ -1,0 +1,253 @@
+"""Asks the API server who holds a token, and what a user may: TokenReviews, SubjectAccessReviews.
+
+Answers are kept for a short time, a bounded number of them, under a digest: no token is kept here.
+However many wait for one answer, it is asked for once; and only few are asked for at a time, so
+that a flood of requests becomes no flood of reviews. Knows no HTTP of ours.
+"""
+
+import asyncio
+import base64
+import binascii
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any, Final, Generic, NamedTuple, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from koord.kube.client import Client
+from koord.kube.errors import KubeError
+
+V = TypeVar("V")
+
+ALLOWED_SECONDS: Final = 45.0
+"""How long a token that was good is not asked about again. The API server itself remembers for up
+to 10 s that one was, so whoever has asked has no answer that is older than a minute."""
+REFUSED_SECONDS: Final = 10.0
+"""How long a token that was no good is not asked about again."""
+RIGHT_SECONDS: Final = 60.0
+"""How long an answer about a right counts."""
+MOST_TOKENS: Final = 1024
+MOST_RIGHTS: Final = 16_384
+AT_ONCE: Final = 16
+"""Reviews that are under way at the same time."""
+MOST_WAITING: Final = 512
+"""Reviews that wait for their turn or are under way."""
+MOST_TOKEN: Final = 16 * 1024
+"""Characters of a token: none that is longer is asked about."""
+_TOKEN_REVIEWS: Final = "/apis/authentication.k8s.io/v1/tokenreviews"  # noqa: S105 - a path
+_ACCESS_REVIEWS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+
+
+class NoReview(Exception):  # noqa: N818 - what it says is what is wrong
+    """The API server does not answer, or does not let us ask."""
+
+
+class TokenHolder(Struct, frozen=True):
+    """Who holds a token, as the API server says."""
+
+    username: str = ""
+    uid: str = ""
+    groups: tuple[str, ...] = ()
+    extra: dict[str, tuple[str, ...]] = {}
+
+    @property
+    def digest(self) -> bytes:
+        """What tells users with different rights apart."""
+        return sha256(msgspec.json.encode(self, order="sorted")).digest()
+
+
+class _ReviewStatus(Struct):
+    authenticated: bool = False
+    allowed: bool = False
+    user: TokenHolder = TokenHolder()
+
+
+class _Review(Struct):
+    status: _ReviewStatus = msgspec.field(default_factory=_ReviewStatus)
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceRight:
+    """A right to objects; an empty namespace means all, an empty name all objects there."""
+
+    verb: str
+    group: str
+    plural: str
+    namespace: str = ""
+    name: str = ""
+
+    @property
+    def spec(self) -> Mapping[str, Any]:
+        attributes = {
+            "verb": self.verb,
+            "group": self.group,
+            "resource": self.plural,
+            "namespace": self.namespace,
+            "name": self.name,
+        }
+        return {"resourceAttributes": {key: value for key, value in attributes.items() if value}}
+
+
+@dataclass(frozen=True, slots=True)
+class PathRight:
+    """A right to a path of a server, which is no resource."""
+
+    verb: str
+    path: str
+
+    @property
+    def spec(self) -> Mapping[str, Any]:
+        return {"nonResourceAttributes": {"path": self.path, "verb": self.verb}}
+
+
+class Kept(NamedTuple, Generic[V]):
+    """An answer, and until when it counts, on the monotonic clock."""
+
+    value: V
+    until: float
+
+
+class KeptAnswers(Generic[V]):
+    """Answers by the digest of their question. Used from one event loop."""
+
+    def __init__(self, most: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._most = most
+        self._clock = clock
+        self._kept: OrderedDict[bytes, Kept[V]] = OrderedDict()
+        self._asked: dict[bytes, asyncio.Task[Kept[V]]] = {}
+        self._turns = asyncio.Semaphore(AT_ONCE)
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def get(self, key: bytes) -> Kept[V] | None:
+        """Return an answer that is known and counts."""
+        kept = self._kept.get(key)
+        return kept if kept is not None and self._clock() < kept.until else None
+
+    async def find(self, key: bytes, ask: Callable[[], Awaitable[tuple[V, float]]]) -> Kept[V]:
+        """Return an answer; ``ask`` returns it and for how many seconds it counts.
+
+        Raises NoReview.
+        """
+        kept = self.get(key)
+        if kept is not None:
+            return kept
+        task = self._asked.get(key)
+        if task is None:
+            if len(self._asked) >= MOST_WAITING:
+                raise NoReview("too many reviews are asked for")
+            task = self._asked[key] = asyncio.ensure_future(self._ask(key, ask))
+            task.add_done_callback(lambda done: self._forget(key, done))
+        # Whoever goes away does not end it for the others.
+        return await asyncio.shield(task)
+
+    async def _ask(self, key: bytes, ask: Callable[[], Awaitable[tuple[V, float]]]) -> Kept[V]:
+        async with self._turns:
+            asked_at = self._clock()
+            try:
+                value, seconds = await ask()
+            except (KubeError, msgspec.DecodeError, msgspec.ValidationError) as error:
+                raise NoReview(str(error)) from error
+        kept = Kept(value, asked_at + seconds)
+        self._kept[key] = kept
+        self._kept.move_to_end(key)
+        if len(self._kept) > self._most:
+            self._kept.popitem(last=False)
+        return kept
+
+    def _forget(self, key: bytes, done: "asyncio.Task[Kept[V]]") -> None:
+        self._asked.pop(key, None)
+        if not done.cancelled():
+            done.exception()  # whoever waited has it; nobody may have
+
+
+class TokenReviews:
+    """Says who holds a token."""
+
+    def __init__(self, client: Client, clock: Callable[[], float] = time.monotonic) -> None:
+        self._client = client
+        self._answers = KeptAnswers[TokenHolder | None](MOST_TOKENS, clock)
+
+    def is_known(self, token: str) -> bool:
+        """Whether nobody has to be asked about a token."""
+        return self._answers.get(_digest(token)) is not None
+
+    async def find_user(self, token: str) -> Kept[TokenHolder | None]:
+        """Return who holds a token, None if it is no good, and until when that counts.
+
+        Raises NoReview.
+        """
+        if not token or not token.isascii() or len(token) > MOST_TOKEN:
+            return Kept(None, float("inf"))
+        return await self._answers.find(_digest(token), lambda: self._ask(token))
+
+    async def _ask(self, token: str) -> tuple[TokenHolder | None, float]:
+        body = {"kind": "TokenReview", "spec": {"token": token}}
+        status = await _review(self._client, _TOKEN_REVIEWS, body)
+        if not status.authenticated:
+            return None, REFUSED_SECONDS
+        return status.user, max(0.0, min(ALLOWED_SECONDS, expiry_of(token) - time.time()))
+
+
+class AccessReviews:
+    """Says what users may."""
+
+    def __init__(self, client: Client, clock: Callable[[], float] = time.monotonic) -> None:
+        self._client = client
+        self._answers = KeptAnswers[bool](MOST_RIGHTS, clock)
+
+    def get(self, user: TokenHolder, right: ResourceRight | PathRight) -> Kept[bool] | None:
+        """Return what is known already."""
+        return self._answers.get(_key_of(user, right))
+
+    async def may(self, user: TokenHolder, right: ResourceRight | PathRight) -> Kept[bool]:
+        """Return whether a user has a right, and until when that counts. Raises NoReview."""
+        return await self._answers.find(_key_of(user, right), lambda: self._ask(user, right))
+
+    async def _ask(self, user: TokenHolder, right: ResourceRight | PathRight) -> tuple[bool, float]:
+        spec = {
+            "user": user.username,
+            "uid": user.uid,
+            "groups": user.groups,
+            "extra": user.extra,
+            **right.spec,
+        }
+        body = {"kind": "SubjectAccessReview", "spec": spec}
+        status = await _review(self._client, _ACCESS_REVIEWS, body)
+        return status.allowed, RIGHT_SECONDS
+
+
+async def _review(client: Client, path: str, body: dict[str, Any]) -> _ReviewStatus:
+    return msgspec.json.decode(await client.post(path, body), type=_Review).status
+
+
+def _digest(token: str) -> bytes:
+    return sha256(token.encode(errors="replace")).digest()
+
+
+def _key_of(user: TokenHolder, right: ResourceRight | PathRight) -> bytes:
+    return sha256(user.digest + repr(right).encode(errors="replace")).digest()
+
+
+class _Claims(Struct):
+    exp: float = float("inf")
+
+
+def expiry_of(token: str) -> float:
+    """Return when a token ends by its own words, in seconds since the epoch; infinite without any.
+
+    It is not verified here: it only shortens what the API server has said.
+    """
+    parts = token.split(".")
+    if len(parts) != 3:
+        return float("inf")
+    try:
+        claims = base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4))
+        return msgspec.json.decode(claims, type=_Claims).exp
+    except (ValueError, binascii.Error, msgspec.DecodeError):
+        return float("inf")

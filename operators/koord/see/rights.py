@@ -1,0 +1,111 @@
+"""What a user may see by name: the rights that the API server says she has to the real kinds.
+
+Who may list pods of all namespaces is asked first, with one review. Otherwise it is asked for each
+namespace that matters, a few at a time: those that a question names before all others, and of very
+many the rest with later questions. Knows no answer and no HTTP.
+"""
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from koord.answers.redaction import Sight
+from koord.runtime.reviews import AccessReviews, Kept, ResourceRight, TokenHolder
+
+PODS: Final = ("", "pods")
+QUOTAS: Final = ("scheduling.sigs.k8s.io", "elasticquotas")
+NODES: Final = ("", "nodes")
+DEVICES: Final = ("scheduling.koordinator.sh", "devices")
+MOST_AT_ONCE: Final = 200
+"""Namespaces that are asked about for one question."""
+MOST_SIGHTS: Final = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class UserSight:
+    """What a user may see, until when that counts, and of which namespaces it was asked."""
+
+    sight: Sight
+    until: float
+    namespaces: frozenset[str]
+    is_complete: bool = True
+    """Whether it was asked of all namespaces that matter."""
+
+
+class UserRights:
+    """Finds the sights of users."""
+
+    def __init__(self, reviews: AccessReviews, clock: Callable[[], float] = time.monotonic) -> None:
+        self._reviews = reviews
+        self._clock = clock
+        self._kept: OrderedDict[bytes, UserSight] = OrderedDict()
+
+    async def find(
+        self, user: TokenHolder, namespaces: Iterable[str], first: Iterable[str] = ()
+    ) -> UserSight:
+        """Return what a user may see of namespaces; of those in ``first`` it is always asked.
+
+        Raises NoReview.
+        """
+        wanted, needed = frozenset(namespaces), frozenset(first)
+        kept = self._kept.get(user.digest)
+        if kept is not None and self._clock() < kept.until:
+            is_enough = kept.is_complete and wanted | needed <= kept.namespaces
+            if kept.sight.namespaces is None or is_enough:
+                return kept
+        sight_now = await self._ask(user, wanted, needed)
+        self._kept[user.digest] = sight_now
+        self._kept.move_to_end(user.digest)
+        if len(self._kept) > MOST_SIGHTS:
+            self._kept.popitem(last=False)
+        return sight_now
+
+    async def _ask(
+        self, user: TokenHolder, wanted: frozenset[str], needed: frozenset[str]
+    ) -> UserSight:
+        pods, quotas, nodes, devices = await asyncio.gather(
+            *(self._may(user, kind) for kind in (PODS, QUOTAS, NODES, DEVICES))
+        )
+        until = min(each.until for each in (pods, quotas, nodes, devices))
+        sees_nodes = nodes.value and devices.value
+        if pods.value and quotas.value:
+            return UserSight(Sight(nodes=sees_nodes), until, wanted)
+        chosen = self._choose(user, wanted, needed)
+        seen = frozenset(chosen)
+        if not pods.value:
+            until, seen = await self._filter(user, PODS, chosen, until)
+        with_quotas: frozenset[str] = frozenset()
+        if not quotas.value:
+            until, with_quotas = await self._filter(user, QUOTAS, sorted(seen), until)
+        sight = Sight(None if pods.value else seen, quotas.value, with_quotas, sees_nodes)
+        return UserSight(sight, until, frozenset(chosen), wanted <= frozenset(chosen))
+
+    def _choose(
+        self, user: TokenHolder, wanted: frozenset[str], needed: frozenset[str]
+    ) -> list[str]:
+        """Return the namespaces to ask about: what a question names, what is known, the rest."""
+        further = sorted(wanted - needed)
+        before = [name for name in further if self._reviews.get(user, _right(PODS, name))]
+        new = sorted(set(further) - set(before))[: max(0, MOST_AT_ONCE - len(needed))]
+        return sorted({*needed, *before, *new})
+
+    async def _filter(
+        self, user: TokenHolder, kind: tuple[str, str], names: Iterable[str], until: float
+    ) -> tuple[float, frozenset[str]]:
+        """Return the namespaces whose objects a user may list, and until when that counts."""
+        listed = list(names)
+        answers = await asyncio.gather(*(self._may(user, kind, name) for name in listed))
+        seen = (name for name, each in zip(listed, answers, strict=True) if each.value)
+        return min([until, *(each.until for each in answers)]), frozenset(seen)
+
+    async def _may(
+        self, user: TokenHolder, kind: tuple[str, str], namespace: str = ""
+    ) -> Kept[bool]:
+        return await self._reviews.may(user, _right(kind, namespace))
+
+
+def _right(kind: tuple[str, str], namespace: str) -> ResourceRight:
+    return ResourceRight("list", *kind, namespace)

@@ -1,0 +1,58 @@
+"""The certificate of the server: read from files, and again when they have changed.
+
+Whoever renews it, such as cert-manager or the kubelet that mounts a Secret, need not know of us.
+Connections that are open keep what they began with.
+"""
+
+import logging
+import ssl
+from pathlib import Path
+from typing import ClassVar, Final
+
+log = logging.getLogger(__name__)
+_LEAST: Final = ssl.TLSVersion.TLSv1_2
+
+
+class InvalidCertificate(Exception):  # noqa: N818 - what it says is what is wrong
+    """The files are not a certificate and its key."""
+
+
+class CertificateFiles:
+    """A certificate and its key; ``context`` always has the last ones that could be used."""
+
+    LOOK_SECONDS: ClassVar = 10.0
+    """How often whoever serves should look whether they have changed."""
+
+    def __init__(self, certificate: Path, key: Path) -> None:
+        """Read the files. Raises InvalidCertificate."""
+        self._files = certificate, key
+        self._seen: tuple[bytes, bytes] | None = None
+        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.context.minimum_version = _LEAST
+        self._read()
+
+    def read_again(self) -> bool:
+        """Use the files if they have changed, and say whether; bad ones change nothing."""
+        try:
+            return self._read()
+        except InvalidCertificate as error:
+            log.warning("The certificate cannot be used", extra={"problem": str(error)})
+            return False
+
+    def _read(self) -> bool:
+        try:
+            seen = self._files[0].read_bytes(), self._files[1].read_bytes()
+        except OSError as error:
+            raise InvalidCertificate(f"{error.filename}: {error.strerror}") from error
+        if seen == self._seen:
+            return False
+        # Tried apart: half of a pair, while it is being written, must not be served.
+        for context in (ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), self.context):
+            try:
+                context.load_cert_chain(*self._files)
+            except (ssl.SSLError, OSError) as error:
+                raise InvalidCertificate(f"{self._files[0]}: {error}") from error
+        is_first, self._seen = self._seen is None, seen
+        if not is_first:
+            log.info("The certificate has changed")
+        return True

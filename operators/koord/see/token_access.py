@@ -1,0 +1,159 @@
+"""Lets in who has a token that the API server knows, as a bearer or behind the cookie of a session.
+
+What the asker may see is what the API server says of her rights. Headers in which a proxy would
+name a user count for nothing. Knows no answer.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from aiohttp import web
+
+from koord.runtime.authorization import find_bearer
+from koord.runtime.reviews import (
+    AccessReviews,
+    Kept,
+    NoReview,
+    PathRight,
+    TokenHolder,
+    TokenReviews,
+)
+from koord.see.access import Asker, Seen
+from koord.see.buckets import Buckets
+from koord.see.rights import UserRights
+from koord.see.sessions import Sessions
+
+LOGIN: Final = "/login"
+LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
+REVIEWS_PER_SECOND: Final = 5
+"""Tokens that were not seen before, for each address that sends them."""
+_WHAT_TO_SEND: Final = (
+    "send a token: Authorization: Bearer …, such as kubectl create token prints, or use /login; "
+    "a proxy of the API server takes the token away: use kubectl port-forward or koord page"
+)
+_NO_GOOD: Final = "the API server does not know this token, or does not any more"
+_TOO_MANY: Final = f"at most {REVIEWS_PER_SECOND} unknown tokens per second"
+
+
+@dataclass(slots=True)
+class TokenAccess:
+    """Recognises users by tokens. ``hosts`` are the names of this server, without a port.
+
+    With ``is_secure`` browsers talk to it by TLS, directly or with a proxy before it.
+    """
+
+    tokens: TokenReviews
+    access: AccessReviews
+    hosts: Collection[str] = LOOPBACK
+    is_secure: bool = True
+    sessions: Sessions = field(default_factory=Sessions)
+    login: str = LOGIN
+    _rights: UserRights = field(init=False)
+    _buckets: Buckets = field(
+        default_factory=lambda: Buckets(REVIEWS_PER_SECOND, 4 * REVIEWS_PER_SECOND)
+    )
+
+    def __post_init__(self) -> None:
+        self._rights = UserRights(self.access)
+
+    def check_host(self, request: web.Request) -> None:
+        if _name_of(request.host) not in self.hosts:
+            raise web.HTTPMisdirectedRequest(reason="this is no name of this server")
+        origin = request.headers.get("Origin", "")
+        is_foreign = bool(origin) and urlsplit(origin).netloc != request.host
+        if request.method != "GET" and is_foreign:
+            raise web.HTTPForbidden(reason="the request comes from a page of another server")
+
+    async def identify(self, request: web.Request) -> Asker:
+        token = find_bearer(request.headers.get("Authorization", ""))
+        session = None if token else self.sessions.find(self._cookie_of(request))
+        if not token and session is None:
+            raise web.HTTPUnauthorized(reason=_WHAT_TO_SEND)
+        user = await self._find_user(token or (session.token if session else ""), request)
+        if user.value is None:
+            self.sessions.end(self._cookie_of(request))
+            raise web.HTTPUnauthorized(reason=_NO_GOOD)
+        return self._make_asker(user.value, user.until)
+
+    async def may_get(self, request: web.Request, path: str) -> bool:
+        """Whether the asker may read a path that is no answer, such as that of the metrics."""
+        token = find_bearer(request.headers.get("Authorization", ""))
+        user = (await self._find_user(token, request)).value if token else None
+        if user is None:
+            raise web.HTTPUnauthorized(reason=_WHAT_TO_SEND)
+        try:
+            return (await self.access.may(user, PathRight("get", path))).value
+        except NoReview as error:
+            raise web.HTTPServiceUnavailable(reason=_tell(error)) from None
+
+    async def begin_session(
+        self, request: web.Request, body: Mapping[str, Any], response: web.Response
+    ) -> None:
+        """Keep the token of the form, or of the header that a proxy has added."""
+        given = str(body.get("token", "")).strip()
+        token = given or find_bearer(request.headers.get("Authorization", ""))
+        user = await self._find_user(token, request)
+        if user.value is None:
+            raise web.HTTPUnauthorized(reason=_NO_GOOD if token else _WHAT_TO_SEND)
+        self.sessions.end(self._cookie_of(request))
+        cookie, seconds = self.sessions.begin(token)
+        response.set_cookie(
+            self._cookie_name,
+            cookie,
+            max_age=int(seconds),
+            httponly=True,
+            secure=self.is_secure,
+            samesite="Strict",
+            path="/",
+        )
+
+    def end_session(self, request: web.Request, response: web.Response) -> None:
+        self.sessions.end(self._cookie_of(request))
+        response.del_cookie(
+            self._cookie_name,
+            httponly=True,
+            secure=self.is_secure,
+            samesite="Strict",
+            path="/",
+        )
+
+    async def _find_user(self, token: str, request: web.Request) -> Kept[TokenHolder | None]:
+        if not self.tokens.is_known(token) and not self._buckets.take(request.remote):
+            raise web.HTTPTooManyRequests(reason=_TOO_MANY)
+        try:
+            return await self.tokens.find_user(token)
+        except NoReview as error:
+            raise web.HTTPServiceUnavailable(reason=_tell(error)) from None
+
+    def _make_asker(self, user: TokenHolder, until: float) -> Asker:
+        async def look(namespaces: Iterable[str], first: Iterable[str]) -> Seen:
+            try:
+                seen_now = await self._rights.find(user, namespaces, first)
+            except NoReview as error:
+                raise web.HTTPServiceUnavailable(reason=_tell(error)) from None
+            return Seen(seen_now.sight, seen_now.until)
+
+        return Asker(user.username, user.digest, until, look)
+
+    def _cookie_of(self, request: web.Request) -> str:
+        return request.cookies.get(self._cookie_name, "")
+
+    @property
+    def _cookie_name(self) -> str:
+        """Browsers take a name that begins so from a secure server only, for all of its paths."""
+        return "__Host-koord" if self.is_secure else "koord"
+
+
+def _tell(error: NoReview) -> str:
+    problem = " ".join(str(error).split())  # a reason is one line
+    return f"the API server cannot be asked who you are and what you may: {problem}"
+
+
+def _name_of(host: str) -> str:
+    """Return a name without its port, and an address without brackets."""
+    try:
+        return urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return ""

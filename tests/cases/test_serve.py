@@ -1,0 +1,124 @@
+"""``koord serve`` with the identity that we ship: tenants ask with their own tokens."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import time
+import urllib.request
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.error import HTTPError
+
+from tests.manifests.someone import create_account
+from tests.support.fork_server import start_server
+
+from koord.see.app import BASE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.operators.conftest import Cluster
+
+    from koord_sandbox import Sandbox
+
+ROLES = Path(__file__).parents[2] / "manifests/overlays/serve/roles.yaml"
+CONFIG = """\
+apiVersion: operators.koordinator.sh/v1alpha1
+kind: OperatorConfiguration
+see: {address: "127.0.0.1:0"}
+"""
+
+
+class Serve:
+    """A running ``koord serve``."""
+
+    def __init__(self, log: Path) -> None:
+        self.log = log
+        self.address = ""
+
+    def wait_until_listening(self) -> None:
+        while not (found := re.search(r"Serving answers.*port=(\d+)", self.log.read_text())):
+            assert "Traceback" not in self.log.read_text(), self.log.read_text()
+            time.sleep(0.05)
+        self.address = f"http://127.0.0.1:{found[1]}"
+
+    def ask(self, path: str, token: str = "", **headers: str) -> tuple[int, Any]:
+        given = {**({"Authorization": f"Bearer {token}"} if token else {}), **headers}
+        request = urllib.request.Request(f"{self.address}{path}", headers=given)  # noqa: S310
+        try:
+            with urllib.request.urlopen(request, timeout=30) as response:  # noqa: S310
+                return response.status, json.load(response)
+        except HTTPError as error:
+            return error.code, json.load(error)
+
+    def get(self, path: str, token: str) -> Any:
+        status, document = self.ask(f"{BASE}/{path}", token)
+        assert status == 200, document
+        return document
+
+    def wait_for_row(self, token: str, name: str) -> Any:
+        """Return the queue once it has a unit."""
+        while True:
+            status, document = self.ask(f"{BASE}/queue", token)
+            if status == 200 and any(name in row["names"] for row in document["value"]["items"]):
+                return document
+            assert status in {200, 503}, document
+            time.sleep(0.1)
+
+
+@contextmanager
+def run_serve(box: Sandbox, directory: Path) -> Iterator[Serve]:
+    box.kubectl("apply", "-f", str(ROLES))
+    config, log = directory / "serve.yaml", directory / "serve.log"
+    config.write_text(CONFIG)
+    log.touch()
+    kubeconfig = box.kubeconfig_for("koord-system", "koord-serve")
+    options = ["serve", "--kubeconfig", str(kubeconfig), "--config", str(config)]
+    process = start_server().start(options, log)
+    try:
+        serve = Serve(log)
+        serve.wait_until_listening()
+        yield serve
+    finally:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=10) == 0, log.read_text()
+
+
+def make_token(box: Sandbox, namespace: str, name: str, role: str = "view") -> str:
+    create_account(box, namespace, name, [role])
+    return box.kubectl("create", "token", name, f"--namespace={namespace}").strip()
+
+
+def test_tenants_see_their_own_names_and_the_amounts_of_all(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    box, name, other = cluster.box, cluster.namespace, f"{cluster.namespace}-b"
+    box.create_namespace(other)
+    cluster.add_nodes(1)
+    cluster.gang("big", 2)
+    cluster.expect_group("big", "InsufficientNodes")
+    ann, bob = (make_token(box, each, "someone") for each in (name, other))
+    with run_serve(box, tmp_path) as serve:
+        mine = serve.wait_for_row(ann, f"{name}/big")
+        theirs = serve.get("queue", bob)
+        assert mine["asOf"]["source"] == "Live"
+        assert "Hidden" in {gap["because"] for gap in theirs["gaps"]}
+        (own,) = (row for row in mine["value"]["items"] if f"{name}/big" in row["names"])
+        position = own["position"]
+        (hidden,) = (row for row in theirs["value"]["items"] if row["position"] == position)
+        assert hidden["names"] == [None]
+        for amount in ("gpus", "pods", "gpusAhead", "priority"):
+            assert hidden[amount] == own[amount]
+        assert f"{name}/" not in json.dumps(theirs)
+        path = f"namespaces/{name}/explanations/podgroup/big"
+        assert serve.get(path, ann)["value"]["standing"] == "Waiting"
+        status, refusal = serve.ask(f"{BASE}/{path}", bob)
+        assert (status, refusal["error"]) == (404, "NotFound")
+        none = serve.ask(f"{BASE}/{path}-none", bob)[1]["message"]
+        assert refusal["message"] == none.replace("big-none", "big")
+        assert serve.ask(f"{BASE}/queue")[0] == 401
+        assert serve.ask(f"{BASE}/queue", "x")[0] == 401
+        assert ann not in serve.log.read_text()
