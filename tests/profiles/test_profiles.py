@@ -9,7 +9,13 @@ from hypothesis import given
 from tests.profiles.make import CLASSES, EXCLUDED, PODS, PROFILES, make_pod, make_profile
 
 from koord.core.profiles.apply import apply_profiles, to_milli
-from koord.core.profiles.generate import PublishOutcome, generate, name_policy, write_verdict
+from koord.core.profiles.generate import (
+    STAND_IN_PREFIX,
+    PublishOutcome,
+    generate,
+    name_policy,
+    write_verdict,
+)
 from koord.core.profiles.model import ClassValue
 from koord.core.profiles.overlap import can_both_hold, group_profiles
 
@@ -326,6 +332,8 @@ def test_milli_cpus_are_rounded_up():
         "2000000",
         "x",
     ]
+    assert to_milli("9" * 30) == to_milli("9223372036854775807") == "1000000000000000"
+    assert to_milli("9" * 6000) == "9" * 6000, "no quantity, and too long for a number of Python"
 
 
 @given(PROFILES)
@@ -357,11 +365,25 @@ def test_pods_that_no_profile_selects_stay(pod):
 
 def test_policy_is_bound_to_its_class():
     profiles = [make_profile("a", priorityClassName="patient"), make_profile("b", labels={"b": ""})]
-    (policy,) = generate(profiles, CLASSES, EXCLUDED).policies
+    policy, stand_in = generate(profiles, CLASSES, EXCLUDED).policies
     assert policy.priority_class == "patient"
     assert "paramKind" in policy.spec
-    (again,) = generate(profiles, {"patient": ClassValue(5101)}, EXCLUDED).policies
+    assert (stand_in.priority_class, "paramKind" in stand_in.spec) == ("", False)
+    again, _ = generate(profiles, {"patient": ClassValue(5101)}, EXCLUDED).policies
     assert again == policy, "the value is read when a pod is created"
+
+
+def test_other_profiles_are_applied_without_the_class_if_it_is_the_same_twice():
+    first = make_profile("a", priorityClassName="patient")
+    for second, count in (
+        (make_profile("b", labels={"b": ""}), 2),
+        (make_profile("b", labelSuffixes={"app": "-1"}), 1),  # would be appended twice
+        (make_profile("b", probability=0, labels={"b": ""}), 1),
+        (make_profile("b", priorityClassName="patient", labels={"b": ""}), 1),
+    ):
+        policies = generate([first, second], CLASSES, EXCLUDED).policies
+        assert len(policies) == count
+    assert name_policy("a" * 253, STAND_IN_PREFIX) != name_policy("a" * 253)
 
 
 def test_new_value_of_one_of_several_classes_is_a_new_policy():

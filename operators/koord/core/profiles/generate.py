@@ -19,9 +19,11 @@ from koord.core.model.koordinator_class import (
 from koord.core.model.qos_rules import QosProblem, QosRule, describe, is_allowed
 from koord.core.profiles.model import ALWAYS, ClassValue, ColocationProfile, PutField, PutText
 from koord.core.profiles.overlap import group_profiles
-from koord.core.profiles.policy import find_parameter, make_policy_spec
+from koord.core.profiles.policy import can_stand_in, find_parameter, make_policy_spec
 
 PREFIX: Final = "koord-profile-"
+STAND_IN_PREFIX: Final = "koord-profile.without-class-"
+"""Of policies that are applied where the PriorityClass of another one is not there."""
 MAX_NAME: Final = 253
 MAX_TEXT: Final = 96 * 1024
 """Characters that the profiles of one policy write; annotations of a pod may have 256 KiB."""
@@ -100,14 +102,20 @@ def generate(
             for profile in members:
                 verdicts.setdefault(profile.name, PublishVerdict(PublishOutcome.NOTHING))
             continue
-        name = name_policy(members[0].name)
+        policy = name_policy(members[0].name)
         owners = tuple((profile.name, profile.uid) for profile in members)
         spec = make_policy_spec(members, classes, excluded)
-        policies.append(GeneratedPolicy(name, spec, owners, find_parameter(members)))
+        parameter = find_parameter(members)
+        policies.append(GeneratedPolicy(policy, spec, owners, parameter))
+        if can_stand_in(members):
+            # Without the class the policy above is not applied, until it is written without it.
+            name = name_policy(members[0].name, STAND_IN_PREFIX)
+            spec = make_policy_spec(members, classes, excluded, without=parameter)
+            policies.append(GeneratedPolicy(name, spec, owners))
         for profile in members:
             beside = tuple(other.name for other in members if other is not profile)
             verdicts.setdefault(
-                profile.name, PublishVerdict(PublishOutcome.PUBLISHED, name, beside)
+                profile.name, PublishVerdict(PublishOutcome.PUBLISHED, policy, beside)
             )
     return Generation(tuple(policies), verdicts)
 
@@ -185,9 +193,9 @@ def measure(profile: ColocationProfile, classes: Mapping[str, ClassValue]) -> in
     )
 
 
-def name_policy(profile: str) -> str:
+def name_policy(profile: str, prefix: str = PREFIX) -> str:
     """Return the name of the policy whose first profile this is."""
-    name = f"{PREFIX}{profile}"
+    name = f"{prefix}{profile}"
     if len(name) <= MAX_NAME:
         return name
     digest = blake2s(profile.encode(), digest_size=8).hexdigest()

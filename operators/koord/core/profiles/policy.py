@@ -70,10 +70,19 @@ _LOTS: Final = 16**_LOT_DIGITS
 
 
 def make_policy_spec(
-    group: Sequence[ColocationProfile], classes: Mapping[str, ClassValue], excluded: Sequence[str]
+    group: Sequence[ColocationProfile],
+    classes: Mapping[str, ClassValue],
+    excluded: Sequence[str],
+    *,
+    without: str = "",
 ) -> dict[str, Any]:
-    """Return the ``spec`` of the policy of a group; ``excluded`` are namespaces without any."""
-    writer = _PolicyWriter(group, classes, is_parametrised=bool(find_parameter(group)))
+    """Return the ``spec`` of the policy of a group; ``excluded`` are namespaces without any.
+
+    ``without`` a PriorityClass the policy is that of the other profiles, for pods on which the
+    policy of all has not been applied.
+    """
+    is_parametrised = not without and bool(find_parameter(group))
+    writer = _PolicyWriter(group, classes, is_parametrised=is_parametrised, without=without)
     expression = writer.write()
     alone = group[0] if len(group) == 1 else None
     return {
@@ -115,6 +124,16 @@ def find_parameter(group: Sequence[ColocationProfile]) -> str:
     return names.pop() if len(names) == 1 else ""
 
 
+def can_stand_in(group: Sequence[ColocationProfile]) -> bool:
+    """Whether the profiles without the PriorityClass of a policy can have one of their own.
+
+    Policies are applied in no certain order, so it has to be the same to be called twice.
+    """
+    others = [profile for profile in group if not profile.priority_class]
+    is_needed = bool(find_parameter(group)) and any(of.probability > 0 for of in others)
+    return is_needed and _is_repeatable(group)
+
+
 def _is_repeatable(group: Sequence[ColocationProfile]) -> bool:
     """Whether it is the same to be called again for a pod that others have changed meanwhile."""
     texts = {text for profile in group for text in profile.written_texts}
@@ -144,6 +163,8 @@ class _PolicyWriter:
     classes: Mapping[str, ClassValue]
     is_parametrised: bool = False
     """Whether values are those of the class that the policy is bound to."""
+    without: str = ""
+    """A PriorityClass whose profiles write nothing: another policy is theirs."""
     variables: dict[str, str] = field(default_factory=dict)
     _texts: dict[tuple[TextMap, str], str] = field(default_factory=dict)
     """Key that somebody reads -> the list with its text at this point, empty without one."""
@@ -153,7 +174,7 @@ class _PolicyWriter:
     def write(self) -> str:
         """Return the expression of the mutation."""
         steps = [
-            profile.steps(self.classes) if profile.probability > 0 else () for profile in self.group
+            profile.steps(self.classes) if self._writes(profile) else () for profile in self.group
         ]
         self._declare(steps)
         self._add_parents(steps)
@@ -163,6 +184,12 @@ class _PolicyWriter:
         self._translate()
         listed = ",\n".join(self._operations)
         return f"[\n{listed}\n].flatten()"
+
+    def _writes(self, profile: ColocationProfile) -> bool:
+        return profile.probability > 0 and not self._is_left_out(profile)
+
+    def _is_left_out(self, profile: ColocationProfile) -> bool:
+        return bool(self.without) and profile.priority_class == self.without
 
     # --- what is read ---------------------------------------------------------------------------
 
@@ -176,10 +203,7 @@ class _PolicyWriter:
             ),
             "priority": "has(object.spec.priority) ? int(object.spec.priority) : 0",
         }
-        for number, profile in enumerate(self.group):
-            self.variables[f"selected{number}"] = self._write_selected(profile)
-            lot = write_lot(profile)
-            self.variables[f"match{number}"] = join_all((_is_selected(number), lot))
+        self._declare_matches()
         read = {(TextMap.LABELS, PRIORITY_CLASS_LABEL), (TextMap.LABELS, QOS_LABEL)}
         for made in steps:
             for step in made:
@@ -190,6 +214,25 @@ class _PolicyWriter:
         for where, key in sorted(read):
             texts, literal = _VARIABLES[where], write_text(key)
             self._set_text(where, key, f"{literal} in {texts} ? [{texts}[{literal}]] : []")
+
+    def _declare_matches(self) -> None:
+        numbered = sorted(
+            enumerate(self.group), key=lambda numbered: not self._is_left_out(numbered[1])
+        )
+        theirs = [number for number, profile in numbered if self._is_left_out(profile)]
+        for number, profile in numbered:
+            self.variables[f"selected{number}"] = self._write_selected(profile)
+            conditions = [_is_selected(number), write_lot(profile)]
+            if theirs and number not in theirs:
+                conditions.append("!variables.isWritten")
+            self.variables[f"match{number}"] = join_all(conditions)
+            if theirs and number == theirs[-1]:
+                # Their class on a pod that they select: the policy of all has been applied.
+                has_class = f"object.spec.priorityClassName == {write_text(self.without)}"
+                self.variables["isWritten"] = (
+                    f"({join_any(map(_is_match, theirs))}) "
+                    f"&& has(object.spec.priorityClassName) && {has_class}"
+                )
 
     def _write_selected(self, profile: ColocationProfile) -> str:
         if len(self.group) == 1:
@@ -215,7 +258,9 @@ class _PolicyWriter:
             for step in made:
                 for path, absent in _list_parents(step):
                     parents.setdefault(path, (absent, []))[1].append(_is_match(number))
-        if any(not profile.skips_resources for profile in self.group):
+        if any(
+            not profile.skips_resources and not self._is_left_out(profile) for profile in self.group
+        ):
             absent = _write_absent(TextMap.ANNOTATIONS)
             path = str(TextMap.ANNOTATIONS)
             parents.setdefault(path, (absent, []))[1].append(f'{AGENT_TEXT} != ""')
@@ -285,8 +330,13 @@ class _PolicyWriter:
     def _translate(self) -> None:
         """Translate what batch and mid pods ask for, unless a profile that matches says not to."""
         numbers = range(len(self.group))
-        wanted = [_is_match(n) for n in numbers if not self.group[n].skips_resources]
-        spared = [_is_selected(n) for n in numbers if self.group[n].skips_resources]
+        left_out = [n for n in numbers if self._is_left_out(self.group[n])]
+        spared = [
+            _is_selected(n) for n in numbers if self.group[n].skips_resources or n in left_out
+        ]
+        wanted = [
+            _is_match(n) for n in numbers if not self.group[n].skips_resources and n not in left_out
+        ]
         if not wanted:
             return
         class_label = self._texts[TextMap.LABELS, PRIORITY_CLASS_LABEL]
