@@ -485,6 +485,19 @@ def test_what_a_limit_range_gives_is_translated_and_then_refused_by_a_quota(
     wait_for(lambda: "must specify requests.cpu" in server.refusal_of(pod), "it is refused")
 
 
+@changes_pods
+def test_a_limit_range_with_a_bound_on_cpus_refuses_translated_pods(server: Server) -> None:
+    """They were within it before. The same do ``min`` and ``maxLimitRequestRatio``."""
+    server.policy("translate", translate())
+    pod = server.pod("a", {"cpu": "1"}, {"cpu": "1"}, profile="translate")
+    amounts = {BATCH_CPU: "1k"}
+    wait_for(
+        lambda: resources_of(server.admit(pod, is_dry=True))["requests"] == amounts, "translated"
+    )
+    server.create("limitranges", "bounds", {"limits": [{"type": "Container", "max": {"cpu": "1"}}]})
+    wait_for(lambda: "No limit is specified" in server.refusal_of(pod), "it is refused")
+
+
 # --- pods that wait behind a gate -----------------------------------------------------------------
 
 

@@ -319,6 +319,12 @@ spec:
         ("memroy: 8Gi", "Did you mean memory?"),
         ("koordinator.sh/gpu-core: 50", "add koordinator.sh/gpu-memory-ratio or koordinator.sh"),
         ("kubernetes.io/gpu-core: 50", "is no valid request alone"),
+        ("kubernetes.io/batch-cpu: 200m", "200m: counts thousandths of a CPU: write 200 for 200m"),
+        ("kubernetes.io/mid-cpu: '1.5'", "write 1500 for 1.5 of a CPU"),
+        (
+            "kubernetes.io/batch-memory: 256m",
+            "counts bytes, which have no parts. Did you mean 256M",
+        ),
     ],
 )
 def test_wrong_resources_of_pods_are_found(limits: str, says: str) -> None:
@@ -341,6 +347,11 @@ def test_wrong_resources_of_pods_are_found(limits: str, says: str) -> None:
 )
 def test_resources_of_others_are_no_problem(limits: str) -> None:
     assert run("-", text=POD.format(limits=limits))[0] == 0
+
+
+def test_whole_amounts_of_batch_resources_have_the_right_unit() -> None:
+    _, output = run("-", text=POD.format(limits="kubernetes.io/batch-memory: 0.5Gi"))
+    assert "counts" not in output
 
 
 def test_wrong_resources_of_quotas_and_templates_are_found() -> None:

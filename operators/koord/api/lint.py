@@ -29,6 +29,7 @@ from koord.api.model import Model
 from koord.api.parse import InvalidObject, Problem, format_field, parse
 from koord.api.pod_qos import find_qos_problems
 from koord.api.podgroup import PodGroup
+from koord.api.quantity import NANO_PER_UNIT, parse_quantity
 from koord.api.resource import ObjectMeta
 from koord.api.resource_names import find_meant
 from koord.api.run_terms import find_bad_run_settings
@@ -231,6 +232,7 @@ def _make_title(document: Mapping[Any, Any], number: int) -> str:
 _CORE: Final = "gpu-core"
 _BESIDE_CORE: Final = ("gpu-memory", "gpu-memory-ratio", "gpu")
 """With one of these a share of the cores is a valid request."""
+_TIERS: Final = frozenset({"kubernetes.io/batch", "kubernetes.io/mid"})
 _PREFIXES: Final = ("koordinator.sh/", "kubernetes.io/")
 """The present prefix of parts of a GPU, and the old one."""
 
@@ -268,6 +270,24 @@ def _check_names(amounts: object, at: tuple[str | int, ...]) -> Iterator[Problem
         if meant := find_meant(str(key)):
             text = f"is no known resource. Did you mean {meant}?"
             yield Problem(format_field((*at, str(key))), str(amount), text)
+        elif text := _find_unit(str(key), str(amount)):
+            yield Problem(format_field((*at, str(key))), str(amount), text)
+
+
+def _find_unit(resource: str, amount: str) -> str:
+    """Return what is wrong with the unit of batch and mid resources; empty if nothing is."""
+    prefix, _, unit = resource.rpartition("-")
+    if prefix not in _TIERS:
+        return ""
+    try:
+        quantity = parse_quantity(amount)
+    except ValueError:
+        return ""
+    if quantity.nano % NANO_PER_UNIT == 0:
+        return ""
+    if unit == "cpu":
+        return f"counts thousandths of a CPU: write {quantity.milli} for {amount} of a CPU"
+    return f"counts bytes, which have no parts. Did you mean {amount.replace('m', 'M')}?"
 
 
 def _check_core(places: Mapping[str, tuple[str | int, ...]]) -> Iterator[Problem]:
