@@ -25,6 +25,8 @@ NO_OUTPUT = {
     "migrate",
     "crds",
     "version",
+    "audit record",
+    "audit forget",
 }
 """Without ``--output``: they do something, or show no state."""
 

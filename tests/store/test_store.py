@@ -157,8 +157,18 @@ def test_units_that_went_on_are_carried_into_a_range(path):
             make_line(7, EPOCH + 2 * hour, "Ended", name="waits"),
         ],
     )
-    carried = StoreReader(path).carried(EPOCH + hour).rows
-    assert [each["seq"] for each in carried] == [1, 4, 5, 6]
+    window = Window(EPOCH + hour, EPOCH + 3 * hour)
+    with StoreReader(path).visit(window) as visit:
+        assert [each["seq"] for each in visit.carried()] == [1, 4, 5, 6]
+        assert [each["seq"] for each in visit.records()] == [7]
+        assert (visit.is_whole, visit.since, visit.until) == (True, window.start, window.end)
+
+
+def test_of_too_many_records_the_newest_are_visited(path):
+    fill(path, [make_line(seq, EPOCH + seq) for seq in range(1, 9)])
+    with StoreReader(path).visit(Window(EPOCH, EPOCH + 9), Bounds(rows=3)) as visit:
+        assert [each["seq"] for each in visit.records()] == [6, 7, 8]
+        assert (visit.is_whole, visit.since) == (False, EPOCH + 6)
 
 
 @given(

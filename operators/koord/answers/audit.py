@@ -5,13 +5,15 @@ removed or left out. Names and amounts only: what a reason quotes of annotations
 others is left out, so that a reader of records learns no more than what was decided.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from koord.answers.decision_trace import encode_scores
-from koord.answers.encoding import encode, name_of_field
+from koord.answers.encoding import encode, encode_amounts, name_of_field
+from koord.answers.gpus import measure_request
 from koord.core.audit.records import (
     Attempt,
     AuditRecord,
@@ -19,6 +21,7 @@ from koord.core.audit.records import (
     Held,
     Placed,
     RecordGap,
+    Requests,
     SpecChanged,
 )
 from koord.core.engine.decision_trace import RefusingNodes
@@ -57,6 +60,9 @@ def write_record(record: AuditRecord) -> dict[str, Any]:
             "uids": list(unit.uids),
             "pods": unit.pods,
             "required": unit.required,
+            "quota": unit.quota or None,
+            "priority": unit.priority,
+            **_write_asks(unit.asks),
         }
         document["trace"] = unit.trace
     document |= _write_body(record)
@@ -66,6 +72,21 @@ def write_record(record: AuditRecord) -> dict[str, Any]:
             None if closed is None else encode(closed) | {"lastAt": to_text(closed.last_at)}
         )
     return document
+
+
+def _write_asks(asks: Sequence[tuple[Requests, int]]) -> dict[str, Any]:
+    """Return what all pods of a unit request together; null if that is not known."""
+    amounts: Counter[str] = Counter()
+    milli = 0
+    for requests, pods in asks:
+        milli += measure_request(dict(requests)).amount * pods
+        for name, amount in requests:
+            amounts[name] += amount * pods
+    cut = dict(sorted(amounts.items())[:MOST_ITEMS])
+    return {
+        "asks": encode_amounts(cut) if asks else None,
+        "milliGpus": milli if asks else None,
+    }
 
 
 def _write_body(record: AuditRecord) -> dict[str, Any]:

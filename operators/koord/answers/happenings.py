@@ -103,7 +103,9 @@ def find_quotas(records: Iterable[Mapping[str, Any]]) -> set[str]:
         placed, fields = record.get("quotas"), record.get("fields")
         quotas.update(str(name) for name in (placed if isinstance(placed, list) else ()))
         if isinstance(fields, Mapping) and record.get("class") == "Quota":
-            quotas.add(str(fields.get("quota")))
+            path = fields.get("topo")
+            quotas.update(str(name) for name in (path if isinstance(path, list) else ()))
+            quotas.update([str(fields["quota"])] if fields.get("quota") else [])
     return quotas
 
 

@@ -140,28 +140,42 @@ def sum_phases(phases: Iterable[PhaseSpan]) -> tuple[PhaseSpan, ...]:
     return tuple(PhaseSpan(phase, totals[phase]) for phase in Phase if phase in totals)
 
 
-def find_marks(records: Iterable[Mapping[str, Any]]) -> list[tuple[int, Phase]]:
-    """Return when which phase of a unit began, as its records say, in their order."""
-    marks: list[tuple[int, Phase]] = []
-    waits = Phase.DECIDING
-    for record in records:
-        kind, at = str(record.get("kind")), to_ms(record.get("at"))
-        if at is None:
-            continue
+class PhaseMarks:
+    """When which phase of a unit began, as its records say; they come in their order."""
+
+    __slots__ = ("marks", "waits")
+
+    def __init__(self) -> None:
+        self.marks: list[tuple[int, Phase]] = []
+        self.waits = Phase.DECIDING
+        """What it waits for, by its last refusal."""
+
+    def add(self, record: Mapping[str, Any], at: int) -> None:
+        """Take a record in, ``at`` milliseconds since the epoch."""
+        kind, marks = str(record.get("kind")), self.marks
         if kind in _BEGINS:
             marks.append((_time_of(record, "since", at), _BEGINS[kind]))
         elif kind == "Attempt":
-            waits = _phase_of(record)
-            marks.append((_time_of(record, "firstAt", at), waits))
+            self.waits = _phase_of(record)
+            marks.append((_time_of(record, "firstAt", at), self.waits))
         elif kind == "Preempting":
-            marks.append((at, waits if record.get("outcome") else Phase.ENDING))
+            marks.append((at, self.waits if record.get("outcome") else Phase.ENDING))
         elif kind == "Placed":
             if not marks:
                 marks.append((_time_of(record, "complete", at), Phase.DECIDING))
             marks += [(_time_of(record, "due", at), Phase.DECIDING), (at, Phase.WRITING)]
         elif kind == "Committed" and not record.get("notBound"):
             marks.append((at, Phase.STARTING))
-    return marks
+
+
+def find_marks(records: Iterable[Mapping[str, Any]]) -> list[tuple[int, Phase]]:
+    """Return when which phase of a unit began, as its records say, in their order."""
+    marks = PhaseMarks()
+    for record in records:
+        at = to_ms(record.get("at"))
+        if at is not None:
+            marks.add(record, at)
+    return marks.marks
 
 
 _SECOND: Final = 1000

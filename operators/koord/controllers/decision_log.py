@@ -37,6 +37,7 @@ from koord.core.audit.records import (
     RecordedOwner,
     RecordedUnit,
     RecordKind,
+    Requests,
     SpecChanged,
     Term,
     Told,
@@ -63,6 +64,8 @@ P = ParamSpec("P")
 MOST_UNITS: Final = 1 << 16
 """Units that are followed; of more the oldest are forgotten."""
 MOST_FLAG: Final = 64
+MOST_SHAPES: Final = 16
+"""Different requests of one unit that are recorded."""
 _TOLD: Final = {
     Happened.DEGRADED: RecordKind.DEGRADED,
     Happened.TIMED_OUT: RecordKind.TIMED_OUT,
@@ -208,6 +211,7 @@ class DecisionLog:
             ahead=self._refused,
             cycle=self._cycle,
             quotas=tuple(sorted(set(charged.values())))[:MOST_UIDS] if charged else (),
+            position=self.place_of(self._follow(unit).key),
         )
         seen = self.trace_of(unit.key)
         if seen is not None:
@@ -348,6 +352,7 @@ class DecisionLog:
         if before is None or after is None or before == after:
             return
         changes = compare_units(before, after)
+        followed.described = None
         if changes and unit is not None:
             self._add(RecordKind.CHANGED, self._describe_as(followed, unit), SpecChanged(changes))
         elif changes and spec is not None:
@@ -423,6 +428,9 @@ class DecisionLog:
             uids=tuple([pod.uid for pod in pods[:MOST_UIDS]]),
             pods=len(pods),
             required=unit.required,
+            quota="" if followed.settings is None else followed.settings.quota or "",
+            priority=unit.priority,
+            asks=_count_requests(pods),
         )
         return described
 
@@ -471,6 +479,18 @@ def _by_unit(pods: Iterable[Pod]) -> list[list[Pod]]:
     for pod in pods:
         units.setdefault(pod.uid if pod.gang is None else pod.gang.key, []).append(pod)
     return list(units.values())
+
+
+def _count_requests(pods: Sequence[Pod]) -> tuple[tuple[Requests, int], ...]:
+    """Return what pods request, and how many request the same: most of a unit are alike."""
+    first = pods[0].shape
+    alike = sum([pod.shape is first for pod in pods])
+    if alike == len(pods):
+        return ((first.requests, alike),)
+    counts: dict[Requests, int] = {}
+    for pod in pods:
+        counts[pod.shape.requests] = counts.get(pod.shape.requests, 0) + 1
+    return tuple(counts.items())[:MOST_SHAPES]
 
 
 def _owner_of(pod: Pod) -> RecordedOwner | None:

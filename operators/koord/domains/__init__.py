@@ -170,6 +170,11 @@ DOMAINS: Final = (
                 "koord.cli.history",
                 "Show what happened to a pod, gang or Job, and where its time went.",
             ),
+            Command(
+                "audit",
+                "koord.cli.audit",
+                "Keep records of decisions in a file, and say who waits, and for whom.",
+            ),
         ),
     ),
     Domain(

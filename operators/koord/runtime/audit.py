@@ -111,7 +111,7 @@ def encode_record(record: AuditRecord) -> bytes:
             line = msgspec.json.encode(document)
     unit = document.get("unit")
     if len(line) > MOST_RECORD_BYTES and unit is not None:
-        unit |= {"key": unit["key"][:_MOST_KEY], "names": unit["names"][:_MOST_NAMES]}
+        unit |= {"key": unit["key"][:_MOST_KEY], "names": unit["names"][:_MOST_NAMES], "asks": {}}
         line = msgspec.json.encode(document | {"truncated": True})
     return line + b"\n"
 

@@ -41,10 +41,16 @@ _CARRIED: Final = (
     " ON record.trace = trace.trace AND record.at >= ? AND record.at < ?"
     " WHERE trace.first < ? AND (trace.over IS NULL OR trace.over >= ?)"
 )
-_CARRIED_OF_ONE: Final = (
-    "SELECT record.term, record.seq, record.body FROM trace CROSS JOIN record"
-    " ON record.trace = trace.trace AND record.at >= ? AND record.at < ?"
-    " WHERE trace.first < ? AND (trace.over IS NULL OR trace.over >= ?) AND trace.namespace = ?"
+_RANGES: Final = (
+    "SELECT term, min(seq), max(seq), count(*) FROM record WHERE at >= ? AND at < ?"
+    " GROUP BY term ORDER BY term"
+)
+_FIRST_OF_LAST: Final = (
+    "SELECT at FROM record WHERE at >= ? AND at < ? ORDER BY at DESC LIMIT 1 OFFSET ?"
+)
+_IN_ORDER: Final = (
+    "SELECT at, body FROM record WHERE term = ? AND seq BETWEEN ? AND ? AND at >= ? AND at < ?"
+    " ORDER BY seq"
 )
 _UNITS: Final = (
     "SELECT DISTINCT trace.trace FROM name JOIN trace ON trace.trace = name.trace"
@@ -142,6 +148,55 @@ class _Reading:
             return None
 
 
+class Visit:
+    """The records of a range of time, by (term, seq), after those of units that go on into it.
+
+    If there are more than the bounds allow, the newest count: all since ``since``. If time is over
+    before all are read, ``until`` is the time of the last one.
+    """
+
+    def __init__(self, reading: _Reading, window: Window) -> None:
+        self._reading, self._window = reading, window
+        start = max(window.start, read_floor(reading.connection))
+        self.since, self.until = start, window.end
+        execute, most = reading.connection.execute, reading.bounds.rows
+        self._ranges = execute(_RANGES, (start, window.end)).fetchall()
+        if sum(row[3] for row in self._ranges) > most:
+            (last,) = execute(_FIRST_OF_LAST, (start, window.end, most)).fetchone()
+            self.since = last + 1
+            self._ranges = execute(_RANGES, (self.since, window.end)).fetchall()
+        self.is_whole = self.since == start
+
+    @property
+    def damaged(self) -> int:
+        return self._reading.damaged
+
+    def carried(self) -> Iterator[Document]:
+        """Yield the records from before of units that were not over then; not all if too many."""
+        reading, at = self._reading, self.since
+        values = (read_floor(reading.connection), at, at, at)
+        rows = sorted(reading.rows(_CARRIED, values, reading.bounds.rows))
+        self.is_whole &= not reading.is_cut
+        for _, _, body in rows:
+            document = reading.decode(body, read_document)
+            if document is not None:
+                yield document
+
+    def records(self) -> Iterator[Document]:
+        """Yield the records of the range."""
+        reading, latest = self._reading, self.since
+        for term, first, last, _ in self._ranges:
+            values = (term, first, last, self.since, self._window.end)
+            for at, body in reading.rows(_IN_ORDER, values, reading.bounds.rows):
+                document = reading.decode(body, read_document)
+                latest = max(latest, at)
+                if document is not None:
+                    yield document
+            if reading.is_cut:
+                self.is_whole, self.until = False, latest
+                return
+
+
 @dataclass(frozen=True, slots=True)
 class StoreReader:
     """Reads the file at ``path``. All methods raise ``StoreUnusableError``."""
@@ -171,23 +226,15 @@ class StoreReader:
                 since = at
             return _make_scan(reading, rows, since if reading.is_cut else start)
 
-    def carried(
+    @contextmanager
+    def visit(
         self,
-        at: int,
-        namespace: str = "",
+        window: Window,
         bounds: Bounds = Bounds(),
-    ) -> Scan[Document]:
-        """Return the records before ``at`` of units that were not over by then, by (term, seq)."""
+    ) -> Iterator[Visit]:
+        """Yield all records of a range of time, one by one: for sums over many."""
         with self._open(bounds) as reading:
-            floor = read_floor(reading.connection)
-            query, last = (_CARRIED_OF_ONE, (namespace,)) if namespace else (_CARRIED, ())
-            values = (floor, at, at, at, *last)
-            rows: list[tuple[int, int, Document]] = []
-            for term, seq, body in reading.rows(query, values, bounds.rows):
-                document = reading.decode(body, read_document)
-                if document is not None:
-                    rows.append((term, seq, document))
-            return _make_scan(reading, rows, floor)
+            yield Visit(reading, window)
 
     def story(
         self,

@@ -71,6 +71,10 @@ class RecordKind(StrEnum):
     """Records are missing: there was no room for them."""
 
 
+Requests: TypeAlias = tuple[tuple[str, int], ...]
+"""What a pod requests, as its shape has it."""
+
+
 @dataclass(slots=True)
 class RecordedOwner:
     """What the pods of a unit belong to."""
@@ -84,7 +88,9 @@ class RecordedOwner:
 class RecordedUnit:
     """Whom a record is about. ``trace`` is the same for the life of a unit.
 
-    ``names`` are its gangs, or its pod; ``uids`` those of its first pods.
+    ``names`` are its gangs, or its pod; ``uids`` those of its first pods. ``asks`` is what its pods
+    request, and how many request the same; it is put together when somebody reads. ``quota`` and
+    ``priority`` are known once it was planned: empty and None before.
     """
 
     key: str
@@ -95,6 +101,9 @@ class RecordedUnit:
     uids: tuple[str, ...] = ()
     pods: int = 0
     required: int = 0
+    quota: str = ""
+    priority: int | None = None
+    asks: tuple[tuple[Requests, int], ...] = ()
 
 
 @dataclass(slots=True)
@@ -168,6 +177,8 @@ class Placed:
     ahead: int
     cycle: int
     quotas: tuple[str, ...] = ()
+    position: int | None = None
+    """Its last place in the queue."""
     score: tuple[ScoreTable, ...] = ()
     """The best nodes, if somebody wanted to see them."""
 
