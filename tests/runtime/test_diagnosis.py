@@ -90,6 +90,21 @@ def test_quotas_are_in_quantities(state: Any) -> None:
     assert ask(state, QUOTAS, tree="none") == {}, "an unknown tree is empty"
 
 
+def test_quotas_are_those_of_the_moment_when_they_were_asked_for() -> None:
+    """Their document is made in another thread, while the main loop goes on."""
+    cluster = make_cluster().nodes(make_node("n").gpu(8))
+    cluster.quotas(*(make_quota(f"q{at}", min={GPU: 2}, max={GPU: 8}) for at in range(3)))
+    cluster.pods(make_pod("a/one").gpu(1).quota("q1").running("n"))
+    cluster.state.refresh()
+    documents = [answer(cluster.state, path, {}) for path in (QUOTAS, f"{QUOTAS}/q1")]
+    before = [answer(cluster.state, path, {}).encode() for path in (QUOTAS, f"{QUOTAS}/q1")]
+    cluster.quotas(make_quota("q1", min={GPU: 4}, max={GPU: 4}))
+    cluster.pods(make_pod("a/two").gpu(2).quota("q1").running("n"))
+    cluster.state.refresh()
+    assert ask(cluster.state, f"{QUOTAS}/q1")["used"] == {GPU: "3"}
+    assert [document.encode() for document in documents] == before
+
+
 def test_a_node_in_the_names_of_the_scheduler(state: Any) -> None:
     node = ask(state, "/nodes/n1")
     assert node["node"] == {"metadata": {"name": "n1"}}

@@ -3,7 +3,7 @@
 Only what decides is found for all of it; what else is behind a reason, when somebody is told.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from koord.answers.edits import UnitSource
@@ -74,8 +74,8 @@ def view_outcomes(state: ClusterState, is_over: Callable[[], bool] = lambda: Fal
     return Outcomes(waiting, planned, frozenset(left))
 
 
-def _sources_of(unit: Unit) -> Iterator[UnitSource]:
+def _sources_of(unit: Unit) -> Collection[UnitSource]:
+    if len(unit.demands) == 1 and not unit.demands[0].gang:
+        return (UnitSource(unit.pods[0].key),)
     gangs = dict.fromkeys(demand.gang for demand in unit.demands if demand.gang)
-    yield from (UnitSource(gang, is_gang=True) for gang in gangs)
-    if not gangs:
-        yield UnitSource(unit.pods[0].key)
+    return [UnitSource(gang, is_gang=True) for gang in gangs]

@@ -136,10 +136,11 @@ def describe_quota_summaries(state: ClusterState) -> list[dict[str, Any]]:
     if not state.quotas.is_in_use:
         return []
     ledger = state.open_ledger()
-    return [_describe(ledger, name) for name in ledger.names()]
+    return [describe_quota_summary(ledger, name) for name in ledger.names()]
 
 
-def _describe(ledger: Ledger, name: QuotaName) -> dict[str, Any]:
+def describe_quota_summary(ledger: Ledger, name: QuotaName) -> dict[str, Any]:
+    """Return the numbers of one quota; they are those of the ledger, whatever happens meanwhile."""
     summary = summarise(ledger, name)
     usage = ledger.solution(name).inputs.usage.get(name, NO_USAGE)
     return {

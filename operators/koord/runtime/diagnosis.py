@@ -5,7 +5,7 @@ null. Documents are made in the main loop from the state as it is; nothing is pl
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -15,11 +15,12 @@ from koord.core.engine.state import ClusterState
 from koord.core.model.gangs import GangKey
 from koord.core.model.text import format_time
 from koord.core.model.units import CPU, MEMORY, PODS, Amounts, format_amount
+from koord.core.quota.ledger import Ledger
 from koord.core.quota.model import add_up
 from koord.core.reservation.ledger import ReservationAccount
 from koord.core.reservation.model import ReservationInfo
 from koord.core.reservation.plugin import Reservations
-from koord.runtime.descriptions import describe_quota_summaries
+from koord.runtime.descriptions import describe_quota_summary
 from koord.runtime.numa_diagnosis import describe_numa, describe_numa_options
 
 if TYPE_CHECKING:
@@ -46,13 +47,17 @@ class DiagnosisPage:
 
 @dataclass(frozen=True, slots=True)
 class DiagnosisDocument:
-    """An answer that is not encoded yet: that needs no main loop."""
+    """An answer that is not encoded yet: that needs no main loop.
+
+    ``document`` may be what makes it, of values that nobody changes.
+    """
 
     status: int
     document: Any
 
     def encode(self) -> DiagnosisPage:
-        body = json.dumps(self.document, separators=(",", ":")).encode()
+        document = self.document() if callable(self.document) else self.document
+        body = json.dumps(document, separators=(",", ":")).encode()
         return DiagnosisPage(self.status, body)
 
 
@@ -154,45 +159,60 @@ def _set_of(pods: Any) -> dict[str, dict[str, str]]:
     return {pod.key: {} for pod in sorted(pods, key=lambda pod: pod.key)}
 
 
-def _list_quotas(state: ClusterState, _: Any, query: _Query) -> dict[str, Any]:
-    tree = query.get("tree", "")
-    return {
-        str(quota["name"]): quota
-        for quota in _describe_quotas(state, query)
-        if not tree or quota["tree"] == tree
-    }
+def _list_quotas(state: ClusterState, _: Any, query: _Query) -> Callable[[], dict[str, Any]]:
+    ledger, pods, tree = _open_ledger(state), _find_pods(state, query), query.get("tree", "")
+
+    def describe() -> dict[str, Any]:
+        names = [] if ledger is None else ledger.names()
+        quotas = {name: _describe_quota(ledger, name, pods) for name in names if ledger}
+        return {name: quota for name, quota in quotas.items() if tree in {"", quota["tree"]}}
+
+    return describe
 
 
-def _find_quota(state: ClusterState, values: Mapping[str, str], query: _Query) -> dict[str, Any]:
-    name = values["name"]
-    for quota in _describe_quotas(state, query):
-        if quota["name"] == name:
-            return quota
-    raise _MissingError(f"cannot find quota {name}")
+def _find_quota(
+    state: ClusterState, values: Mapping[str, str], query: _Query
+) -> Callable[[], dict[str, Any]]:
+    ledger, name = _open_ledger(state), values["name"]
+    if ledger is None or ledger.find(name) is None:
+        raise _MissingError(f"cannot find quota {name}")
+    pods = _find_pods(state, query)
+    return lambda: _describe_quota(ledger, name, pods)
 
 
-def _describe_quotas(state: ClusterState, query: _Query) -> Iterator[dict[str, Any]]:
+def _open_ledger(state: ClusterState) -> Ledger | None:
+    """Return the numbers of now, which do not change any more."""
+    return state.open_ledger() if state.quotas.is_in_use else None
+
+
+_PodsByQuota: TypeAlias = Mapping[str, Mapping[str, Any]]
+
+
+def _find_pods(state: ClusterState, query: _Query) -> _PodsByQuota | None:
+    """Return the pods of each quota; None if nobody wants them."""
+    if query.get("includePods") != "true":
+        return None
     pods: dict[str, dict[str, Any]] = {}
-    if query.get("includePods") == "true":
-        for pod in sorted(state.pods.values(), key=lambda pod: pod.key):
-            use = state.quotas.usage.get(pod.uid)
-            if use is not None:
-                requests = dict(state.quotas.requests_of(pod))
-                requests.pop(PODS, None)  # theirs are without it
-                resource = _quantities(requests)
-                cached = {"isAssigned": use.is_used, "resource": resource}
-                pods.setdefault(use.quota, {})[pod.key] = cached
-    for summary in describe_quota_summaries(state):
-        described = {
-            name: _quantities(value) if isinstance(value, Mapping) else value
-            for name, value in summary.items()
-        }
-        more = {"runtimeVersion": None, "selfNonPreemptibleUsed": None}
-        more |= {"selfNonPreemptibleRequest": None}
-        described = {**described, **more}
-        if query.get("includePods") == "true":
-            described["podCache"] = pods.get(str(summary["name"]), {})
-        yield described
+    for pod in sorted(state.pods.values(), key=lambda pod: pod.key):
+        use = state.quotas.usage.get(pod.uid)
+        if use is not None:
+            requests = dict(state.quotas.requests_of(pod))
+            requests.pop(PODS, None)  # theirs are without it
+            cached = {"isAssigned": use.is_used, "resource": _quantities(requests)}
+            pods.setdefault(use.quota, {})[pod.key] = cached
+    return pods
+
+
+def _describe_quota(ledger: Ledger, name: str, pods: _PodsByQuota | None) -> dict[str, Any]:
+    described = {
+        key: _quantities(value) if isinstance(value, Mapping) else value
+        for key, value in describe_quota_summary(ledger, name).items()
+    }
+    more = {"runtimeVersion": None, "selfNonPreemptibleUsed": None}
+    more |= {"selfNonPreemptibleRequest": None}
+    if pods is not None:
+        return {**described, **more, "podCache": pods.get(name, {})}
+    return {**described, **more}
 
 
 def _quantities(amounts: Amounts) -> dict[str, str]:
