@@ -1,13 +1,18 @@
 """What nodes offer to batch and mid pods, term by term: for people. Decides nothing."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from koord.core.colocation.decide import OfferedByNode, OfferState, decide_offer, published_on
+from koord.core.colocation.formula import compute_batch
+from koord.core.colocation.measured import RESOURCES, add_up_pods
 from koord.core.colocation.node_facts import facts_of
-from koord.core.colocation.terms import AmountTermKind
+from koord.core.colocation.terms import AmountTermKind, Breakdown
+from koord.core.colocation.zones import split_by_zone
 from koord.core.engine.state import ClusterState
+from koord.core.numa.model import find_own
+from koord.core.numa.plugin import Numa
 
 _TEXTS: Final[Mapping[AmountTermKind, str]] = {
     AmountTermKind.CAPACITY: "capacity of the node",
@@ -58,11 +63,20 @@ class ExplainedResource:
 
 
 @dataclass(frozen=True, slots=True)
+class ExplainedZone:
+    """What one NUMA node of a node leaves to batch pods. It is not published."""
+
+    number: int
+    resources: tuple[ExplainedResource, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ExplainedNode:
     """What a node offers, and who decides that.
 
     ``sources`` are those that have a say in the settings, the last word first; ``ignored`` select
     the node, too, and do not count. ``problems`` are annotations and labels that cannot be read.
+    ``zones`` are its NUMA nodes, where it has several.
     """
 
     node: str
@@ -72,6 +86,7 @@ class ExplainedNode:
     problems: tuple[str, ...]
     reason: str
     resources: tuple[ExplainedResource, ...]
+    zones: tuple[ExplainedZone, ...] = ()
 
     @property
     def is_meant(self) -> bool:
@@ -93,7 +108,8 @@ def explain_node(state: ClusterState, name: str, now: float) -> ExplainedNode | 
         resolved.overridden,
         facts_of(node).problems,
         _tell(offer),
-        tuple(_explain(offer, published_on(node))),
+        tuple(_explain(offer.breakdowns, published_on(node))),
+        tuple(_explain_zones(state, offer)),
     )
 
 
@@ -115,10 +131,31 @@ def _tell(offer: OfferedByNode) -> str:
             return ""
 
 
+def _explain_zones(state: ClusterState, offer: OfferedByNode) -> Iterator[ExplainedZone]:
+    report = state.plugin(Numa).reports.get(offer.node)
+    if offer.state is not OfferState.PUBLISHED or offer.seen is None or report is None:
+        return
+    zones = {number: dict(amounts) for number, amounts in report.zones}
+    if len(zones) < 2:
+        return
+    zones_of = {
+        pod.key: [share.number for share in own.shares]
+        for pod in state.pods_on(offer.node)
+        if (own := find_own(pod.allocations)) is not None
+    }
+    strategy, compat = offer.resolved.strategy, state.gangs.compat
+    for number, part in split_by_zone(offer.seen, zones, zones_of).items():
+        pods = add_up_pods(part)
+        computed = (
+            compute_batch(name, part, pods[name], strategy, compat=compat) for name in RESOURCES
+        )
+        yield ExplainedZone(number, tuple(_explain(computed, {})))
+
+
 def _explain(
-    offer: OfferedByNode, published: Mapping[str, int | None]
+    breakdowns: Iterable[Breakdown], published: Mapping[str, int | None]
 ) -> Iterator[ExplainedResource]:
-    for each in offer.breakdowns:
+    for each in breakdowns:
         terms = tuple(
             OfferedTerm(str(term.kind), term.amount, _text_of(term.kind, term.amount))
             for term in each.terms

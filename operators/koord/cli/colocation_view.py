@@ -13,7 +13,13 @@ import msgspec
 from rich.console import RenderableType
 from rich.text import Text
 
-from koord.answers.colocation import ExplainedNode, ExplainedResource, explain_node, explain_nodes
+from koord.answers.colocation import (
+    ExplainedNode,
+    ExplainedResource,
+    ExplainedZone,
+    explain_node,
+    explain_nodes,
+)
 from koord.answers.encoding import encode
 from koord.answers.gaps import head_of
 from koord.answers.reading import Reading, Target, TargetKind
@@ -174,6 +180,18 @@ def draw_offer(node: ExplainedNode) -> Iterator[RenderableType]:
         yield f"  {node.reason}"
     for each in node.resources:
         yield from _draw_resource(each)
+    if node.zones:
+        yield _draw_zones(node.zones)
+
+
+def _draw_zones(zones: Sequence[ExplainedZone]) -> RenderableType:
+    names = [each.resource for each in zones[0].resources]
+    heads = [name.partition("/")[2].upper() for name in names]
+    table = make_table("NUMA NODE, NOT PUBLISHED", *heads, right=heads)
+    for zone in zones:
+        cells = (_format(each.resource, each.amount) for each in zone.resources)
+        table.add_row(f"  {zone.number}", *cells)
+    return table
 
 
 def _draw_resource(each: ExplainedResource) -> Iterator[RenderableType]:

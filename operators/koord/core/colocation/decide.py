@@ -108,6 +108,8 @@ class OfferedByNode:
     is_changing: bool = False
     until: float | None = None
     """When its report becomes too old, in seconds since the epoch."""
+    seen: ColocatedNode | None = field(default=None, repr=False, compare=False)
+    """What it was computed from."""
 
 
 def decide_offer(
@@ -167,6 +169,7 @@ def decide_offer(
         degradation,
         is_changing,
         until,
+        seen,
     )
 
 
