@@ -150,8 +150,10 @@ def test_only_the_key_is_read_and_no_secret_is_made(separate, account):
         assert not is_allowed(separate, user, verb, "secrets", namespace=NAMESPACE, name=name)
 
 
-def test_the_account_of_all_operators_has_few_rights(installed):
-    assert 0 < len(Rights(installed).of(ALL)) <= 90
+def test_the_account_of_all_operators_has_what_the_separate_ones_have_together(separate):
+    """What each of those is granted, it uses: test_rights.py."""
+    rights = Rights(separate)
+    assert rights.of(ALL) == {grant for name in OPERATORS for grant in rights.of(f"koord-{name}")}
 
 
 def test_every_deployment_has_a_standby_and_a_disruption_budget(separate):

@@ -133,16 +133,26 @@ def steps(draw: st.DrawFn) -> tuple[str, object]:
 
 
 def apply(cluster: FakeCluster, step: tuple[str, object]) -> None:
+    """Have something happen; the label of a pod that runs stays.
+
+    Whoever relabels a running pod of another scheduler changes what is charged for it only at the
+    next restart, as docs/quota.md says: nothing records that it was charged elsewhere.
+    """
     kind, what = step
     act = {
         "node": cluster.nodes,
         "no node": cluster.state.remove_node,
-        "pod": cluster.pods,
+        "pod": lambda pod: cluster.pods(replace(pod, quota=_label_of(cluster, pod))),
         "no pod": cluster.state.remove_pod,
         "quota": cluster.quotas,
         "no quota": lambda name: remove_quota(cluster.state, f"default/{name}"),
     }
     act[kind](what)  # type: ignore[operator]
+
+
+def _label_of(cluster: FakeCluster, pod: Pod) -> str:
+    running = next((same for same in cluster.state.pods.values() if same.uid == pod.uid), pod)
+    return running.quota
 
 
 def restart(cluster: FakeCluster) -> FakeCluster:
@@ -172,27 +182,38 @@ def test_what_is_left_of_supply_is_free_on_nodes_and_a_restart_changes_nothing(
     for step in history:
         apply(cluster, step)
         # The profile keeps the root of the tree in step with the nodes of the pool.
-        nodes = [node for node in cluster.state.table.nodes if node is not None]
-        pool = [
-            node for node in nodes if is_selected(node.labels, IN_POOL) and not node.is_terminating
-        ]
+        pool = _pool_of(cluster)
         closed = sum(node.allocatable[GPU] for node in pool if is_closed(node))
         cluster.quotas(make_root(sum(node.allocatable[GPU] for node in pool), closed))
         total_of_tree = totals(cluster)
-        assert total_of_tree == totals(restart(cluster))
-        assert not find_drift(cluster.state)
-        if "" not in total_of_tree or GPU not in total_of_tree[""]:
-            continue
-        open_nodes = [
-            node
-            for node in nodes
-            if node not in pool and not (is_closed(node) or node.is_terminating)
-        ]
-        used = cluster.state.quotas.usage.of("team").used.get(GPU, 0)
-        if "team" in cluster.state.quotas.catalog.registry.specs:
-            assert total_of_tree[""][GPU] - used == sum(
-                free_on(cluster, node) for node in open_nodes
-            )
+        if (
+            GPU in total_of_tree.get("", {})
+            and "team" in cluster.state.quotas.catalog.registry.specs
+        ):
+            used = cluster.state.quotas.usage.of("team").used.get(GPU, 0)
+            free = sum(free_on(cluster, node) for node in _open_nodes_of(cluster))
+            assert total_of_tree[""][GPU] - used == free
+    # Only now, which takes as long as all of the history; others end earlier.
+    assert totals(cluster) == totals(restart(cluster))
+    assert not find_drift(cluster.state)
+
+
+def _nodes_of(cluster: FakeCluster) -> list[Node]:
+    return [node for node in cluster.state.table.nodes if node is not None]
+
+
+def _pool_of(cluster: FakeCluster) -> list[Node]:
+    nodes = _nodes_of(cluster)
+    return [node for node in nodes if is_selected(node.labels, IN_POOL) and not node.is_terminating]
+
+
+def _open_nodes_of(cluster: FakeCluster) -> list[Node]:
+    pool = _pool_of(cluster)
+    return [
+        node
+        for node in _nodes_of(cluster)
+        if node not in pool and not (is_closed(node) or node.is_terminating)
+    ]
 
 
 def test_as_koordinator_has_it_capacity_is_what_nodes_offer_and_nothing_piles_up() -> None:
