@@ -15,7 +15,7 @@ MANIFESTS = ROOT / "manifests"
 
 
 def load_all(text):
-    return [document for document in yaml.safe_load_all(text) if document]
+    return [document for document in yaml.load_all(text, Loader=yaml.CSafeLoader) if document]
 
 
 @pytest.fixture(scope="session")

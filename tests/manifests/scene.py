@@ -2,6 +2,7 @@
 
 import re
 import secrets
+from functools import cache
 from typing import Any
 
 from tests.manifests.attacks import GATE, HAMI, LIMIT, OTHER_GATE, make_pod, release
@@ -28,6 +29,7 @@ rules:
 """
 
 
+@cache  # reading all manifests takes a second
 def read_policy(name: str) -> dict[str, Any]:
     """Return the spec of a policy that we ship."""
     (found,) = (

@@ -6,6 +6,8 @@ import pytest
 import yaml
 from tests.manifests.conftest import MANIFESTS
 
+from koord.runtime.registry import OPERATORS
+
 pytestmark = pytest.mark.sandbox
 
 
