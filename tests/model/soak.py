@@ -22,10 +22,9 @@ STEPS = 100
 """Operations of one example, approximately."""
 EXAMPLES = 50
 """Examples of one round, which has one seed."""
-ROUNDS_IN_CI = 1
+EXAMPLES_IN_CI = 20
 
 _SETTINGS = settings(
-    max_examples=EXAMPLES,
     stateful_step_count=STEPS,
     deadline=None,
     database=None,
@@ -35,11 +34,11 @@ _SETTINGS = settings(
 )
 
 
-def check_round(number: int) -> None:
+def check_round(number: int, examples: int = EXAMPLES) -> None:
     """Run one round; raises RuleBroken."""
     machine = type(f"Round{number}", (Machine,), {})
     seed(number)(machine)
-    run_state_machine_as_test(machine, settings=_SETTINGS)
+    run_state_machine_as_test(machine, settings=settings(_SETTINGS, max_examples=examples))
 
 
 def describe_failure(failure: RuleBroken) -> str:

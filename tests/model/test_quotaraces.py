@@ -10,7 +10,7 @@ from koord.core.model.pods import Pod
 from koord.core.quota.cache import QuotaCache
 from koord.core.quota.session import QuotaSession
 
-IN_CI = 200
+IN_CI = 80
 ALL = 1000
 
 _count = QuotaCache.count_pod

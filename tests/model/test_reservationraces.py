@@ -10,7 +10,7 @@ from koord.core.reservation.ledger import ReservationAccount
 from koord.core.reservation.model import ReservationInfo
 from koord.core.reservation.plugin import Reservations
 
-IN_CI = 240
+IN_CI = 100
 ALL = 1000
 
 
