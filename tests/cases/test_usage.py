@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import re
 from contextlib import suppress
 from http.client import HTTPConnection
@@ -64,6 +65,24 @@ def test_what_a_pod_holds_is_counted_and_told(cluster: Cluster) -> None:
     heading, line = csv.reader(io.StringIO(table.stdout))
     assert heading[2:] == ["namespace", "heldMilliGpuMs", "gpuHours", "pods"]
     assert line[2] == cluster.namespace
+
+
+def test_a_store_knows_of_pods_that_are_deleted(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.add_nodes(1)
+    cluster.pod("w-0", resources={"nvidia.com/gpu": 8})
+    cluster.expect_bound("w-0")
+    store = ("--store", str(tmp_path / "usage.db"))
+    look = ("usage", "record", *store, "--looks", "1")
+    assert koord(cluster, *look).exit_code == 0
+    cluster.delete_pod("w-0")
+    cluster.expect(lambda: "w-0" not in cluster.pods(), "the pod is gone")
+    assert koord(cluster, *look).exit_code == 0
+    answer = koord(cluster, "usage", *store, "--segments", "-o", "jsonl", "-n", cluster.namespace)
+    (segment,) = map(json.loads, answer.stdout.splitlines())
+    assert (segment["pod"], segment["milliGpus"]) == ("w-0", 8_000)
+    assert segment["end"] in {"LastSeen", "Status", "Grace"}
+    report = koord(cluster, "usage", "report", *store)
+    assert f"| {cluster.namespace} |" in report.stdout.replace("\\", "")
 
 
 @pytest.mark.parametrize(

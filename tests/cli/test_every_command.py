@@ -27,6 +27,7 @@ NO_OUTPUT = {
     "version",
     "audit record",
     "audit forget",
+    *("usage record", "usage import", "usage rebuild"),
 }
 """Without ``--output``: they do something, or show no state."""
 

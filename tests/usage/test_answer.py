@@ -15,8 +15,9 @@ from tests.usage.instants import at, between
 
 from koord.answers.encoding import encode
 from koord.answers.gpus import MilliGpus, measure_gpus, measure_request
-from koord.answers.usage import find_segments, list_cells, view_usage
-from koord.cli.usage_view import write_csv
+from koord.answers.usage import find_segments, view_usage
+from koord.answers.usage_rows import list_columns, list_rows
+from koord.cli.usage_files import format_csv
 from koord.core.device.allocation import AllocatedDevices
 from koord.core.device.model import DeviceShare
 from koord.core.engine.state import ClusterState
@@ -171,6 +172,7 @@ def test_names_of_others_are_no_formulas_and_break_no_table(names: Sequence[str]
     state = make_state(*(run(f"p{at}", "08:00", 1, name) for at, name in enumerate(names)))
     segments = find_segments(state, at("09:00") / 1_000)
     usage = view_usage(state, segments, By.NAMESPACE, HOUR)
-    lines = list(csv.reader(io.StringIO(write_csv(usage))))
-    assert len(lines) == len(list(list_cells(usage.table))) == len(usage.table.rows) + 1
+    text = format_csv(list_rows(usage.table), list_columns(By.NAMESPACE))
+    lines = list(csv.reader(io.StringIO(text)))
+    assert len(lines) == len(usage.table.rows) + 1
     assert all(len(line) == 6 and line[2][:1] not in {"=", "+", "@", "-"} for line in lines)

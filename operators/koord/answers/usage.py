@@ -18,7 +18,8 @@ from koord.core.model.koordinator_class import find_class_by_priority
 from koord.core.model.pods import Handling, Pod
 from koord.core.model.text import format_time
 from koord.core.model.units import CPU, MEMORY
-from koord.core.quota.model import QuotaName, QuotaSpec, with_parents
+from koord.core.quota.model import QuotaName
+from koord.core.usage.book import UsageBook, path_of, tabulate_book
 from koord.core.usage.levels import UsageLevels, UsageLook
 from koord.core.usage.lost import find_cause
 from koord.core.usage.segments import (
@@ -80,9 +81,8 @@ def look_at(state: ClusterState, now: float, user_label: str = "") -> UsageLook:
     cluster = find_cluster_levels(state)
     at, quotas = _ms(now), state.quotas
     levels = find_quota_levels(quotas.solutions.values(), at) if quotas.is_in_use else {}
-    above = {spec.name: spec.parent for spec in quotas.catalog.registry.specs.values()}
     segments = tuple(find_segments(state, now, user_label))
-    return UsageLook(segments, UsageLevels(at, levels, cluster), above)
+    return UsageLook(segments, UsageLevels(at, levels, cluster), find_parents(state))
 
 
 def _share_slices(pods: Iterable[Pod], now: float) -> Mapping[str, int]:
@@ -154,10 +154,16 @@ class QuotaUsage:
 
 @dataclass(frozen=True, slots=True)
 class GpuUsage:
-    """A table, and for a table of quotas its rows by the tree of quotas."""
+    """A table, and for a table of quotas its rows by the tree of quotas.
+
+    ``unseen``: milliseconds in which nobody watched; None if nobody wrote it down. If it
+    ``is_of_objects``, deleted pods are missing.
+    """
 
     table: UsageTable
     quotas: tuple[QuotaUsage, ...] = ()
+    unseen: int | None = None
+    is_of_objects: bool = False
 
 
 def view_usage(
@@ -165,33 +171,42 @@ def view_usage(
 ) -> GpuUsage:
     """Return what was held in a window."""
     table = tabulate(segments, by, window)
-    return GpuUsage(table, sum_by_quota(state, table.rows) if by is By.QUOTA else ())
+    quotas = sum_by_quota(find_parents(state), table.rows) if by is By.QUOTA else ()
+    return GpuUsage(table, quotas, is_of_objects=True)
 
 
-def sum_by_quota(state: ClusterState, rows: Iterable[UsageRow]) -> tuple[QuotaUsage, ...]:
+def find_parents(state: ClusterState) -> dict[QuotaName, QuotaName]:
+    """Return which quota is above which; empty for the topmost."""
+    specs = state.quotas.catalog.registry.specs
+    return {spec.name: spec.parent for spec in specs.values()}
+
+
+def view_book(book: UsageBook, by: By, namespace: str = "") -> GpuUsage:
+    """Return what was held, as a book has it; of one namespace if it is given."""
+    if namespace:
+        book = book.only_in(namespace)
+    table = tabulate_book(book, by)
+    quotas = sum_by_quota(book.above, table.rows) if by is By.QUOTA else ()
+    return GpuUsage(table, quotas, book.unseen)
+
+
+def sum_by_quota(
+    above: Mapping[QuotaName, QuotaName], rows: Iterable[UsageRow]
+) -> tuple[QuotaUsage, ...]:
     """Return the rows of quotas in the order of their tree, each with what is below it.
 
     Quotas that no longer exist, and pods without one, come last.
     """
-    specs = state.quotas.catalog.registry.specs
     own = {row.name: row for row in rows}
     held: Counter[str] = Counter()
     for name, row in own.items():
-        for above in _path_of(name, specs):
-            held[above] += row.held
-    paths = {name: _path_of(name, specs) for name in held}
+        for quota in path_of(name, above):
+            held[quota] += row.held
+    paths = {name: path_of(name, above) for name in held}
     return tuple(
-        QuotaUsage(own.get(name, UsageRow(name, 0, 0)), held[name], len(paths[name]) - 1)
-        for name in sorted(held, key=lambda name: (name not in specs, paths[name]))
+        QuotaUsage(own.get(name, UsageRow(name, 0, None)), held[name], len(paths[name]) - 1)
+        for name in sorted(held, key=lambda name: (name not in above, paths[name]))
     )
-
-
-def _path_of(name: QuotaName, specs: Mapping[QuotaName, QuotaSpec]) -> list[QuotaName]:
-    """Return the quotas above a quota, the topmost first, and itself."""
-    spec = specs.get(name)
-    if spec is None:
-        return [name]
-    return [quota.name for quota in with_parents(spec, specs)][::-1]
 
 
 @encode.register
@@ -216,6 +231,7 @@ def _(usage: GpuUsage) -> dict[str, Any]:
         "rows": rows,
         "total": _encode_row(table.total),
         "uncertainMs": table.uncertain,
+        "unseenMs": usage.unseen,
         "estimated": table.estimated,
         "skewedPods": table.skewed,
     }
@@ -232,11 +248,3 @@ def _encode_row(row: UsageRow) -> dict[str, Any]:
 
 def _format_ms(ms: int) -> str:
     return format_time(ms / MS_PER_SECOND)
-
-
-def list_cells(table: UsageTable) -> Iterator[tuple[str, ...]]:
-    """Yield the table as lines of cells, the headings first."""
-    start, end = _format_ms(table.window.start), _format_ms(table.window.end)
-    yield "from", "to", str(table.by), "heldMilliGpuMs", "gpuHours", "pods"
-    for row in table.rows:
-        yield start, end, row.name, str(row.held), format_hours(row.held), str(row.pods)

@@ -1,31 +1,39 @@
-"""Reads the cluster and prints what GPUs were held: what ``koord usage`` does.
+"""Reads the cluster, or a store, and prints what GPUs were held: what ``koord usage`` does.
 
 Not imported for ``--help``.
 """
 
-import csv
-import io
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime
+from pathlib import Path
+from typing import Final
 
 from rich.console import RenderableType
 
 from koord.answers.encoding import encode
+from koord.answers.envelope import AnswerHead, AnswerSource
 from koord.answers.gaps import head_of, list_warnings
 from koord.answers.reading import Reading
-from koord.answers.usage import GpuUsage, find_segments, list_cells, view_usage
+from koord.answers.usage import GpuUsage, find_segments, view_book, view_usage
+from koord.answers.usage_rows import (
+    SEGMENT_COLUMNS,
+    list_columns,
+    list_rows,
+    list_segments,
+)
 from koord.cli.cluster import read_without_target, refuse_gaps, refuse_unknown_namespace
 from koord.cli.common import ExitCode, Output, fail, warn
-from koord.cli.output import make_console, make_table, print_in
-from koord.cli.usage import UsageOutput
+from koord.cli.output import make_table, print_in
+from koord.cli.usage_files import write_rows
+from koord.cli.usage_options import UsageOutput
+from koord.cli.usage_period import choose_period, format_span
 from koord.core.model.text import format_time
-from koord.core.usage.periods import PeriodError, find_period, find_zone
-from koord.core.usage.segments import MS_PER_SECOND, Window
-from koord.core.usage.tables import By, format_hours
+from koord.core.usage.segments import MS_PER_SECOND, Segment, Window
+from koord.core.usage.tables import By, format_hours, tabulate
 from koord.domains.placement import NODES, PODS
-from koord.plain_text import escape_line
+from koord.store.errors import StoreError
+from koord.store.usage_reading import UsageReader
 
 _HELD = "HELD (GPU h)"
 _BELOW = "WITH THOSE BELOW"
@@ -40,11 +48,25 @@ class UsageRequest:
     zone: str
     user_label: str
     namespace: str
+    store: Path | None = None
+    """Read instead of the cluster."""
+    is_by_segment: bool = False
+    """There is a row for each segment."""
+
+
+_DOCUMENTS: Final = frozenset({UsageOutput.JSON, UsageOutput.ANSWER, UsageOutput.YAML})
+"""These have CPUs and memory, too."""
+_FILES: Final = frozenset({UsageOutput.CSV, UsageOutput.JSONL, UsageOutput.PARQUET})
 
 
 def show(request: UsageRequest, kubeconfig: str, context: str, output: UsageOutput) -> None:
     now = time.time()
-    window = _find_window(request, now)
+    window = choose_period(request.period, request.zone, now).window
+    if request.is_by_segment and output not in _FILES:
+        fail("--segments needs --output csv, jsonl or parquet", ExitCode.USAGE)
+    if request.store is not None:
+        _show_store(request, request.store, window, output)
+        return
     if request.by is By.USER and not request.user_label:
         fail(
             "--by user needs --user-label, the label of pods that names their user", ExitCode.USAGE
@@ -54,9 +76,12 @@ def show(request: UsageRequest, kubeconfig: str, context: str, output: UsageOutp
     refuse_unknown_namespace(reading, request.namespace)
     for warning in list_warnings(reading, target):
         warn(warning)
-    usage = _view(reading, request, window, now)
-    if output is UsageOutput.CSV:
-        make_console().file.write(write_csv(usage))
+    if request.is_by_segment:
+        write_rows(list_segments(_find(reading, request, now), window), SEGMENT_COLUMNS, output)
+        return
+    usage = view_usage(reading.state, _find(reading, request, now), request.by, window)
+    if output in _FILES:
+        write_rows(list_rows(usage.table), list_columns(request.by), output)
         return
     print_in(
         Output(str(output)),
@@ -67,51 +92,58 @@ def show(request: UsageRequest, kubeconfig: str, context: str, output: UsageOutp
     )
 
 
-def _find_window(request: UsageRequest, now: float) -> Window:
-    """Return the period up to now; exits if there is none."""
+def _show_store(request: UsageRequest, path: Path, window: Window, output: UsageOutput) -> None:
     try:
-        zone = find_zone(request.zone)
-        this_month = f"{datetime.fromtimestamp(now, zone):%Y-%m}"
-        window = find_period(request.period or this_month, zone).window
-    except PeriodError as error:
-        fail(str(error), ExitCode.USAGE)
-    return Window(window.start, max(window.start, min(window.end, int(now * MS_PER_SECOND))))
-
-
-def _view(reading: Reading, request: UsageRequest, window: Window, now: float) -> GpuUsage:
-    segments = (
-        segment
-        for segment in find_segments(reading.state, now, request.user_label)
-        if request.namespace in {"", segment.holder.namespace}
+        reader = UsageReader(path)
+        if request.is_by_segment:
+            segments = _only_in(request.namespace, reader.segments(window))
+            write_rows(list_segments(segments, window), SEGMENT_COLUMNS, output)
+            return
+        if request.by is By.NODE:
+            segments = _only_in(request.namespace, reader.segments(window))
+            usage = GpuUsage(tabulate(segments, By.NODE, window))
+        else:
+            book = reader.read(window, with_amounts=output in _DOCUMENTS)
+            usage = view_book(book, request.by, request.namespace)
+    except StoreError as error:
+        fail(str(error), ExitCode.UNREADABLE)
+    if output in _FILES:
+        write_rows(list_rows(usage.table), list_columns(request.by), output)
+        return
+    head = AnswerHead("Usage", time.time(), source=AnswerSource.STORED)
+    print_in(
+        Output(str(output)),
+        head,
+        document=lambda: encode(usage),
+        names=lambda: (f"{request.by}/{row.name}" for row in usage.table.rows),
+        text=lambda: make_parts(usage),
     )
-    return view_usage(reading.state, segments, request.by, window)
 
 
-def write_csv(usage: GpuUsage) -> str:
-    """Return the table as CSV; no name in it is a formula to spreadsheets, or steers a terminal."""
-    text = io.StringIO()
-    csv.writer(text).writerows(
-        [_plain_cell(cell) for cell in line] for line in list_cells(usage.table)
-    )
-    return text.getvalue()
+def _find(reading: Reading, request: UsageRequest, now: float) -> Iterator[Segment]:
+    segments = find_segments(reading.state, now, request.user_label)
+    return _only_in(request.namespace, segments)
 
 
-def _plain_cell(cell: str) -> str:
-    text = escape_line(cell)
-    return f"'{text}" if text[:1] in {"=", "+", "-", "@"} else text
+def _only_in(namespace: str, segments: Iterator[Segment]) -> Iterator[Segment]:
+    return (segment for segment in segments if namespace in {"", segment.holder.namespace})
 
 
 def make_parts(usage: GpuUsage) -> Iterator[RenderableType]:
     table = usage.table
     start, end = (format_time(ms / MS_PER_SECOND) for ms in (table.window.start, table.window.end))
-    yield f"From {start} to {end}. Deleted pods are missing."
+    missing = " Deleted pods are missing." if usage.is_of_objects else ""
+    yield f"From {start} to {end}.{missing}"
     if not table.rows:
-        yield "No pod that exists held anything then."
+        yield "No pod that is known held anything then."
         return
     yield ""
     yield from _make_table(usage)
     yield ""
-    yield f"{table.total.pods} pods held GPUs for {format_hours(table.total.held)} hours."
+    who = "Pods" if table.total.pods is None else f"{table.total.pods} pods"
+    yield f"{who} held GPUs for {format_hours(table.total.held)} hours."
+    if usage.unseen:
+        yield f"Nobody watched for {format_span(usage.unseen)}: of that time less may be known."
     if table.estimated:
         yield (
             f"{format_hours(table.estimated)} hours of these are an estimate: pods that ask for "
@@ -135,5 +167,9 @@ def _make_table(usage: GpuUsage) -> Iterator[RenderableType]:
     else:
         rows = make_table(heading, _HELD, "PODS", right=(_HELD, "PODS"))
         for row in usage.table.rows:
-            rows.add_row(row.name or "(none)", format_hours(row.held), str(row.pods))
+            rows.add_row(row.name or "(none)", format_hours(row.held), _count(row.pods))
     yield rows
+
+
+def _count(pods: int | None) -> str:
+    return "" if pods is None else str(pods)

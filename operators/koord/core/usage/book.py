@@ -7,7 +7,7 @@ kept.
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from koord.core.usage.cluster_time import GpuState
@@ -18,6 +18,19 @@ from koord.core.usage.tables import ROW_OF, By, UsageRow, UsageTable
 
 HOUR_MS: Final = 3_600_000
 DAY_MS: Final = 24 * HOUR_MS
+
+
+_MOST_DEPTH: Final = 64
+
+
+def path_of(name: str, above: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the quotas above a quota, the topmost first, and itself."""
+    path = [name]
+    while len(path) < _MOST_DEPTH and (parent := above.get(path[-1], "")):
+        if parent in path or parent not in above:
+            break
+        path.append(parent)
+    return tuple(reversed(path))
 
 
 class BookKey(NamedTuple):
@@ -133,11 +146,25 @@ class UsageBook:
                 self.add_loss(segment)
             self.skewed += Flag.CLOCK_SKEW in segment.flags
 
+    def only_in(self, namespace: str) -> "UsageBook":
+        """Return the part of one namespace; of jobs by their name, which begins with it."""
+        return replace(
+            self,
+            sums={key: n for key, n in self.sums.items() if key.namespace == namespace},
+            owners=Counter(
+                {key: n for key, n in self.owners.items() if _is_in(namespace, key.owner)}
+            ),
+        )
+
     def add_loss(self, segment: Segment) -> None:
         """Add what was lost as a pod ended, if something was."""
         lost = loss_of(segment)
         if lost is not None and lost.lost:
             self.losses[loss_key_of(segment.holder, lost)] += lost.lost
+
+
+def _is_in(namespace: str, owner: str) -> bool:
+    return owner.partition("/")[0] == namespace
 
 
 def loss_key_of(holder: Holder, lost: LostWork) -> LossKey:
