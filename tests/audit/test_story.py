@@ -292,6 +292,25 @@ def test_what_two_sources_tell_is_told_once_by_the_better_one():
     assert merge((late, other, episode, audit)) == (audit, other, late)
 
 
+def test_what_a_later_leader_recorded_comes_later_though_its_clock_is_behind():
+    """Times are told as they were written, and one line says that they cannot be compared."""
+    records = Records().refuse("Room", "05:01:30.000", "InsufficientNodes")
+    records.refuse("Quota", "05:00:00.000", "QuotaExceeded")
+    records.refuse("Room", "05:00:05.000", "NoDomainFits")
+    first, *later = records.documents
+    story = make_story(
+        TRAIN, [first, *({**each, "term": 2} for each in later)], SeenObjects(), ms("05:02:00.000")
+    )
+    assert [(each.at, each.what) for each in story.happenings] == [
+        (ms("05:01:30.000"), "InsufficientNodes"),
+        (ms("05:00:00.000"), "ClocksDiffer"),
+        (ms("05:00:00.000"), "QuotaExceeded"),
+        (ms("05:00:05.000"), "NoDomainFits"),
+    ]
+    assert story.happenings[1].text.startswith("the clock of this leader is 90 s or more behind")
+    assert all(span.ms >= 0 for span in story.phases)
+
+
 SOURCES = st.builds(
     Happening,
     at=st.integers(0, 10_000),

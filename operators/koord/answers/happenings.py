@@ -35,7 +35,9 @@ class StorySource(StrEnum):
 class Happening:
     """One thing that happened, ``at`` milliseconds since the epoch.
 
-    ``by`` names for whom. ``ref`` is the unit that it happened to.
+    ``by`` names for whom. ``ref`` is the unit that it happened to. It comes after what a leader
+    before has recorded, whatever its time: ``not_before`` is when that one wrote last, by its own
+    clock.
     """
 
     at: int
@@ -44,6 +46,12 @@ class Happening:
     source: StorySource
     by: str = ""
     ref: str = ""
+    not_before: int = 0
+
+    @property
+    def place(self) -> tuple[int, int, int]:
+        """By what happenings are sorted."""
+        return max(self.at, self.not_before), self.not_before, self.at
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +248,7 @@ def merge(happenings: Iterable[Happening]) -> tuple[Happening, ...]:
         if not is_better_known:
             times.append(happening.at)
             result.append(happening)
-    return tuple(sorted(result, key=lambda happening: happening.at))
+    return tuple(sorted(result, key=lambda happening: happening.place))
 
 
 @dataclass(frozen=True, slots=True)

@@ -208,7 +208,7 @@ def make_story(
     own = select(records, subject)
     traces = tuple(dict.fromkeys(str(record.get("trace")) for record in reversed(own)))
     latest = [record for record in own if record.get("trace") == traces[0]] if traces else []
-    recorded = [happening for record in own if (happening := tell_record(record)) is not None]
+    recorded = list(_tell_in_terms(own))
     happenings = merge((*recorded, *_tell_quotas(records, own), *tell_objects(seen)))
     created, is_whole = _find_creation(latest, seen)
     is_over = bool(latest) and latest[-1].get("kind") in {"Ended", "Gone"}
@@ -227,6 +227,30 @@ def make_story(
         sources=tuple(source for source in StorySource if source in tellers),
         now=_tell_now(latest, seen),
     )
+
+
+_SKEW_MS: Final = 1000
+"""Clocks of leaders that differ by less are taken for equal."""
+
+
+def _tell_in_terms(records: Iterable[Mapping[str, Any]]) -> Iterator[Happening]:
+    """Yield what records tell, those of a later leader after those of an earlier one.
+
+    Each leader writes by its own clock, so times may go back from one to the next.
+    """
+    term, latest, floor = 0, 0, 0
+    for record in records:
+        happening, at = tell_record(record), to_ms(record.get("at"))
+        if at is not None and number_of(record, "term") != term:
+            behind, floor, term = latest - at, latest, number_of(record, "term")
+            if behind >= _SKEW_MS:
+                text = (
+                    f"the clock of this leader is {behind // 1000} s or more behind the last one's"
+                )
+                yield Happening(at, "ClocksDiffer", text, StorySource.AUDIT, not_before=floor)
+        latest = max(latest, at or 0)
+        if happening is not None:
+            yield replace(happening, not_before=floor)
 
 
 def _tell_quotas(
