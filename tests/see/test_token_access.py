@@ -234,7 +234,7 @@ async def test_a_browser_gives_a_token_once_and_no_script_sees_it() -> None:
 
 async def test_pages_of_others_cannot_ask() -> None:
     async with open_server() as client:
-        headers = {"Authorization": "Bearer a"}
+        headers = {"Authorization": "Bearer r"}
         assert (await client.get("/session", "a", Host="evil.example"))[0] == 421
         assert (await client.get("/readyz", Host="10.1.2.3:8444")) == (200, "ok\n")
         for origin, status in (("https://evil.example", 403), (client.root, 200)):

@@ -54,7 +54,13 @@ def find_gaps(reading: Reading, target: Target) -> tuple[AnswerGap, ...]:
     absent = () if is_led else (AnswerGap("leader", GapCause.NO_LEADER, _LEADER_KNOWS),)
     sees_all = reading.sight.namespaces is None
     hidden = () if sees_all else (AnswerGap(_OTHERS, GapCause.HIDDEN, _NAMES, are_many=True),)
-    return (*absent, *hidden, *_find_unread(reading, target))
+    sights = {"quotas of others": reading.sight.quotas, "nodes": reading.sight.nodes}
+    unnamed = (
+        AnswerGap(kind, GapCause.HIDDEN, "their names", are_many=True)
+        for kind, is_seen in sights.items()
+        if not is_seen
+    )
+    return (*absent, *hidden, *unnamed, *_find_unread(reading, target))
 
 
 def list_warnings(

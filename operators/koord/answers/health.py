@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from koord.answers.encoding import encode
 from koord.answers.fragmentation import count_gpus_of_nodes
+from koord.answers.redaction import Sight, redact
 from koord.core.device.plugin import Devices
 from koord.core.device.status import observe_devices
 from koord.core.engine.state import ClusterState
@@ -82,6 +83,20 @@ def find_sick(state: ClusterState, now: float) -> tuple[HealthFinding, ...]:
             ),
         )
     )
+
+
+def see_sick(findings: tuple[HealthFinding, ...], sight: Sight) -> tuple[HealthFinding, ...]:
+    """Return the findings about what an asker may list; others that they concern are not named."""
+    seen = (finding for finding in findings if _is_seen(finding.subject, sight))
+    return tuple(redact(finding, sight.hide) for finding in seen)
+
+
+def _is_seen(subject: SickSubject, sight: Sight) -> bool:
+    if subject.namespace:
+        return sight.sees(subject.namespace)
+    if subject.kind == "ElasticQuota":
+        return sight.sees_quota(subject.name)
+    return sight.nodes  # what is in no namespace names nodes
 
 
 def encode_finding(finding: HealthFinding) -> dict[str, Any]:

@@ -106,8 +106,8 @@ def _(waiting_unit: WaitingUnit) -> dict[str, Any]:
     return {
         "position": waiting_unit.position or None,
         "kind": waiting_unit.kind,
-        "name": waiting_unit.name,
-        "quota": waiting_unit.quota,
+        "name": encode(waiting_unit.name),
+        "quota": encode(waiting_unit.quota),
         "asks": encode_amounts(waiting_unit.asks),
         "pods": waiting_unit.pods,
         "reason": waiting_unit.reason.code,
@@ -285,7 +285,7 @@ def _(view: QuotaView) -> dict[str, Any]:
     return {
         "name": summary.name,
         "namespace": view.namespace,
-        "parent": summary.parent,
+        "parent": encode(summary.parent),
         "tree": summary.tree,
         "isParent": summary.is_parent,
         "min": encode_amounts(summary.min),
@@ -314,8 +314,8 @@ def _encode_units(view: QuotaView) -> dict[str, Any]:
         "users": [
             {
                 "kind": user.kind,
-                "name": user.name,
-                "quota": user.quota,
+                "name": encode(user.name),
+                "quota": encode(user.quota),
                 "used": encode_amounts({key: n for key, n in user.amounts.items() if key in keys}),
                 "pods": user.pods,
                 "running": user.running,

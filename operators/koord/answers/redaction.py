@@ -42,6 +42,8 @@ class NameKind(Enum):
     """Another quota than the asker's own."""
     SEVERAL = auto()
     """Words about several units, written already."""
+    NODE = auto()
+    """Nodes, other than those that the asker's own pods are on."""
     OF_OTHERS = auto()
     """Words that may quote others: they are left out."""
 
@@ -52,6 +54,7 @@ _HIDDEN: Final[Mapping[NameKind, str]] = {
     NameKind.UNIT: ONE_UNIT,
     NameKind.QUOTA: HiddenName("another quota"),
     NameKind.SEVERAL: SEVERAL_UNITS,
+    NameKind.NODE: HiddenName("a node"),
     NameKind.OF_OTHERS: "",
 }
 
@@ -59,12 +62,34 @@ NAMES: Final[Mapping[str, NameKind]] = {
     "Borrower.quota": NameKind.QUOTA,
     "GuaranteeKept.quota": NameKind.QUOTA,
     "InvalidQuota.other": NameKind.QUOTA,
+    "Loan.borrower": NameKind.QUOTA,
+    "Loan.lender": NameKind.QUOTA,
     "NodeOffer.detail": NameKind.OF_OTHERS,
+    "Overview.over": NameKind.QUOTA,
+    "QuotaUser.quota": NameKind.QUOTA,
+    "Summary.parent": NameKind.QUOTA,
+    "WaitingUnit.quota": NameKind.QUOTA,
     "PodUsage.quota": NameKind.QUOTA,
     "ShareChange.quota": NameKind.QUOTA,
     "ClosedReservation.detail": NameKind.OF_OTHERS,
+    "QueueStanding.lacks": NameKind.OF_OTHERS,
+    "QueueStanding.problem": NameKind.OF_OTHERS,
+    "QueueStanding.queue": NameKind.QUOTA,
     "QueueStanding.reported": NameKind.OF_OTHERS,
     "WaitingForPreemption.victims": NameKind.SEVERAL,
+    **dict.fromkeys(
+        (
+            "Closed.nodes",
+            "Elsewhere.held",
+            "Elsewhere.short",
+            "NodeCauseCount.examples",
+            "NodeLocked.node",
+            "NodeOffer.node",
+            "NodesComing.nodes",
+            "ReservationUsage.node",
+        ),
+        NameKind.NODE,
+    ),
     **dict.fromkeys(
         (
             "AwaitedEnd.name",
@@ -78,6 +103,7 @@ NAMES: Final[Mapping[str, NameKind]] = {
             "GroupClaims.gang",
             "GroupClaims.pod",
             "Hanging.name",
+            "HealthFinding.units",
             "HeldForReplacements.gangs",
             "InconsistentGroup.gang",
             "InconsistentGroup.silent",
@@ -107,6 +133,7 @@ NAMES: Final[Mapping[str, NameKind]] = {
             "QuotaAmbiguous.namespace",
             "QuotaNotAllowed.namespace",
             "QuotaUnknown.namespace",
+            "QuotaUser.name",
             "ReservationUsage.by",
             "TimeLimitReached.pod",
             "TimeLimitTooLong.pod",
@@ -114,6 +141,7 @@ NAMES: Final[Mapping[str, NameKind]] = {
             "TooLarge.subject",
             "UnmetEntitlement.leaving",
             "UnmetEntitlement.protected",
+            "WaitingUnit.name",
             "WaitsForTermination.pods",
             "WouldDelay.head",
         ),
@@ -130,12 +158,14 @@ Hide = Callable[[NameKind, str], str]
 class Sight:
     """What an asker may list: pods in ``namespaces`` (None: everywhere), quotas, nodes.
 
-    Without all quotas there may be those in ``quota_namespaces``; nodes come with their devices.
+    Without all quotas there may be those in ``quota_namespaces``, and those of the asker's pods:
+    ``quota_names`` are both, where they were looked up. Nodes come with their devices.
     """
 
     namespaces: frozenset[str] | None = None
     quotas: bool = True
     quota_namespaces: frozenset[str] = frozenset()
+    quota_names: frozenset[str] = frozenset()
     nodes: bool = True
 
     @property
@@ -154,14 +184,16 @@ class Sight:
     def sees(self, namespace: str) -> bool:
         return self.namespaces is None or namespace in self.namespaces
 
-    def sees_quota(self, namespace: str) -> bool:
-        """Whether quotas in a namespace are to be seen."""
-        return self.quotas or namespace in self.quota_namespaces
+    def sees_quota(self, name: str) -> bool:
+        """Whether a quota is to be seen, given by its name."""
+        return self.quotas or name in self.quota_names
 
     def hide(self, kind: NameKind, text: str) -> str:
         """Return a name, or what stands in its place if it is not to be seen."""
         if kind is NameKind.QUOTA:
-            return text if self.quotas else _HIDDEN[kind]
+            return text if self.sees_quota(text) or not text else _HIDDEN[kind]
+        if kind is NameKind.NODE:
+            return text if self.nodes else _HIDDEN[kind]
         if self.namespaces is None or not text or text.startswith(_RESERVATION):
             return text
         if kind is NameKind.UNIT and self.sees(namespace_of(text)):

@@ -302,7 +302,7 @@ def _tell_lack(refusal: Reason | None) -> str:
 def _(standing: QueueStanding) -> dict[str, Any]:
     reservation, move = standing.reservation, standing.last_move
     return {
-        "queue": standing.queue,
+        "queue": encode(standing.queue),
         "position": standing.position or None,
         "waiting": standing.waiting,
         "ahead": standing.ahead,

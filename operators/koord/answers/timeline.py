@@ -20,7 +20,7 @@ from koord.answers.happenings import (
     tell_quota_change,
     tell_record,
 )
-from koord.answers.health import find_sick
+from koord.answers.health import find_sick, see_sick
 from koord.answers.reading import KindName, Reading, Target, TargetKind
 from koord.answers.redaction import NameKind, Sight, namespace_of
 from koord.answers.reports import SeenCondition
@@ -60,7 +60,7 @@ def make_timeline(
         if not happening.ref or sight.sees(namespace_of(happening.ref))
     ]
     entries = [(_find_kind(reading.state, happening.ref), happening) for happening in merge(seen)]
-    entries += _tell_sick(reading.state, reading.state.now)
+    entries += _tell_sick(reading.state, reading.state.now, sight)
     counts: Counter[str] = Counter()
     return tuple(
         _number(kind, happening, counts)
@@ -125,8 +125,8 @@ def _tell_condition(condition: SeenCondition, at: int, title: str) -> Happening:
     return Happening(at, condition.reason, condition.message, StorySource.CONDITION, "", title)
 
 
-def _tell_sick(state: ClusterState, now: float) -> Iterator[tuple[str, Happening]]:
-    for finding in find_sick(state, now):
+def _tell_sick(state: ClusterState, now: float, sight: Sight) -> Iterator[tuple[str, Happening]]:
+    for finding in see_sick(find_sick(state, now), sight):
         subject = finding.subject
         name = f"{subject.namespace}/{subject.name}" if subject.namespace else subject.name
         if finding.since:

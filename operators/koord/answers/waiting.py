@@ -58,9 +58,8 @@ def _hide_names(entry: QueueEntry, sight: Sight) -> QueueEntry:
     hidden = redact(entry, sight.hide)
     if any(map(sight.sees, entry.namespaces)):
         return hidden
-    reason = hidden.reason
-    if isinstance(reason, ReportedReason):  # it quotes a condition of theirs
-        reason = ReportedReason(reason.code, "")
+    # It quotes a condition of theirs, or names what only they know: quotas, claims, topologies.
+    reason = ReportedReason(entry.reason.code, "")
     return replace(hidden, reason=reason, quotas=entry.quotas if sight.quotas else ())
 
 

@@ -201,6 +201,8 @@ def make_answer(reading: Reading, target: Target, now: float) -> Explanation:
         raise TargetNotFoundError(describe_missing(reading, target, ()))
     make = _answer_for_pod if target.is_planned_alone else _answer_for_gang
     answer, refused = make(reading, target, now)
+    if not reading.sight.nodes:  # both name nodes in their sentences
+        answer = replace(answer, advice=(), network=None)
     return replace(
         answer if reading.sight.is_whole else redact(answer, reading.sight.hide),
         advice=(*_hint_at_preemption(reading, answer, refused, now), *answer.advice),

@@ -21,6 +21,7 @@ from koord.answers.edits import (
     SetQuota,
     Submit,
 )
+from koord.answers.redaction import EVERYTHING, Sight, namespace_of
 from koord.api.lint import UnreadableError, read_documents
 from koord.api.quantity import InvalidQuantityError
 from koord.api.untyped import to_list, to_map
@@ -43,6 +44,7 @@ class EditForms:
     """Makes edits of documents, and notes in ``gaps`` what was not known of manifests.
 
     ``read_defaults`` says what the API server would add to them; it may raise ``EditError``.
+    What is not in ``sight`` cannot be edited: whether it can would say whether it exists.
     """
 
     def __init__(
@@ -50,11 +52,13 @@ class EditForms:
         state: ClusterState,
         find: FindSubject,
         read_defaults: Callable[[], ServerDefaults],
+        sight: Sight = EVERYTHING,
     ) -> None:
         self.gaps: tuple[AnswerGap, ...] = ()
         self._state = state
         self._find = find
         self._read_defaults = read_defaults
+        self._sight = sight
         self._documents = 0
         self._forms: Mapping[str, Form] = {
             "submit": lambda edit: iter((self._read_submit(edit.get("manifest")),)),
@@ -64,7 +68,7 @@ class EditForms:
             "uncordon": lambda edit: iter((Cordon(self._read_nodes(edit), is_on=False),)),
             "drain": lambda edit: iter((Drain(self._read_nodes(edit)),)),
             "removeNodes": lambda edit: iter((RemoveNodes(self._read_nodes(edit)),)),
-            "addNodes": _read_add_nodes,
+            "addNodes": self._read_add_nodes,
         }
 
     def read(self, edit: Any) -> Iterator[Edit]:
@@ -81,7 +85,15 @@ class EditForms:
         defaults = self._read_defaults()
         self.gaps = (*defaults.gaps, DEFAULTS_UNSEEN)
         first, self._documents = self._documents, self._documents + len(documents)
-        return make_job(list(documents), defaults, first)
+        job = make_job(list(documents), defaults, first)
+        groups = {namespace_of(group.key) for group in job.groups}
+        for namespace in sorted({pod.namespace for pod in job.pods} | groups):
+            self._refuse_hidden(self._sight.sees(namespace), f"namespace {namespace}")
+        return job
+
+    def _refuse_hidden(self, is_seen: bool, subject: str) -> None:  # noqa: FBT001 - read with its name
+        if not is_seen:
+            raise EditError(f"there is no {subject}, or you may not see it")
 
     def _read_submit(self, manifest: Any) -> Submit:
         """Read a manifest, a list of them, or the text of a file."""
@@ -97,6 +109,7 @@ class EditForms:
 
     def _read_nodes(self, edit: Mapping[str, Any]) -> tuple[str, ...]:
         """Return the nodes that are named, or that have all labels of a selector."""
+        self._refuse_hidden(self._sight.nodes, "node of these names")
         named = tuple(map(str, to_list(edit.get("nodes"))))
         selector = {str(key): str(value) for key, value in to_map(edit.get("selector")).items()}
         if not named and not selector:
@@ -111,6 +124,7 @@ class EditForms:
     def _find_units(self, ref: str) -> list[str]:
         """Return the gangs and pods that a reference means."""
         kind, namespace, name = self._find(ref)
+        self._refuse_hidden(self._sight.sees(namespace), ref)
         if kind in {"pod", "podgroup"}:
             return [f"{namespace}/{name}"]
         owned = [
@@ -140,7 +154,13 @@ class EditForms:
             if "priority" in spec:
                 yield SetPriority(unit, _to_int(spec["priority"]))
 
+    def _read_add_nodes(self, edit: Mapping[str, Any]) -> Iterator[Edit]:
+        self._refuse_hidden(self._sight.nodes, "node of this name")
+        labels = {str(key): str(value) for key, value in to_map(edit.get("labels")).items()}
+        yield AddNodes(str(edit.get("like", "")), _to_int(edit.get("count", 1)), labels)
+
     def _patch_quota(self, name: str, spec: Mapping[str, Any]) -> QuotaSpec:
+        self._refuse_hidden(self._sight.sees_quota(name), f"quota {name}")
         catalog = self._state.quotas.catalog
         written = catalog.written_as(name)
         if written is None:
@@ -157,11 +177,6 @@ def split_subject(ref: str) -> tuple[str, str, str]:
     if not kind or not name:
         raise EditError(f"{ref!r} is no KIND/NAMESPACE/NAME")
     return kind.lower(), namespace, name
-
-
-def _read_add_nodes(edit: Mapping[str, Any]) -> Iterator[Edit]:
-    labels = {str(key): str(value) for key, value in to_map(edit.get("labels")).items()}
-    yield AddNodes(str(edit.get("like", "")), _to_int(edit.get("count", 1)), labels)
 
 
 def _read_amounts(written: Any) -> dict[str, int]:

@@ -80,7 +80,7 @@ class UserRights:
         with_quotas: frozenset[str] = frozenset()
         if not quotas.value:
             until, with_quotas = await self._filter(user, QUOTAS, sorted(seen), until)
-        sight = Sight(None if pods.value else seen, quotas.value, with_quotas, sees_nodes)
+        sight = Sight(None if pods.value else seen, quotas.value, with_quotas, nodes=sees_nodes)
         return UserSight(sight, until, frozenset(chosen), wanted <= frozenset(chosen))
 
     def _choose(

@@ -18,7 +18,7 @@ from koord.answers.fragmentation import Fragmentation, view_fragmentation
 from koord.answers.gaps import head_of
 from koord.answers.gpu_map import GpuMap, MapNode, view_map
 from koord.answers.happenings import Subject
-from koord.answers.health import HealthFinding, encode_finding, find_sick
+from koord.answers.health import HealthFinding, encode_finding, find_sick, see_sick
 from koord.answers.outcomes import view_outcomes
 from koord.answers.outlook import limit_time
 from koord.answers.overview import Overview, view_overview
@@ -32,7 +32,7 @@ from koord.answers.reading import (
     describe_missing,
 )
 from koord.answers.redaction import HiddenName, redact
-from koord.answers.remedies import encode_remedies
+from koord.answers.remedies import RemedyActor, encode_remedies
 from koord.answers.remedy_search import verify
 from koord.answers.reservations import ReservationUsage, view_reservation
 from koord.answers.room import RoomQuestion, ShapeRoom, find_room
@@ -146,7 +146,8 @@ def _target_of(snapshot: Snapshot, ask: Ask) -> Target:
 
 
 def _overview(snapshot: Snapshot, _: Ask) -> Any:
-    return encode(view_overview(snapshot.reading.state, snapshot.waiting, snapshot.at))
+    view = view_overview(snapshot.reading.state, snapshot.waiting, snapshot.at)
+    return encode(replace(view, over=redact(view, snapshot.reading.sight.hide).over))
 
 
 def _queue(snapshot: Snapshot, _: Ask) -> tuple[QueueEntry, ...]:
@@ -175,7 +176,13 @@ def _explanation(snapshot: Snapshot, ask: Ask) -> Any:
 def _remedies(snapshot: Snapshot, ask: Ask) -> Any:
     is_over = limit_time(_TRIAL_SECONDS, monotonic)
     answer, gaps = verify(snapshot.reading, _explain(snapshot, ask), is_over)
-    return WithGaps(encode_remedies(answer.remedies or ()), gaps)
+    sees_nodes = snapshot.reading.sight.nodes
+    remedies = (
+        remedy
+        for remedy in answer.remedies or ()
+        if sees_nodes or remedy.by is not RemedyActor.CLUSTER_ADMIN  # these name nodes
+    )
+    return WithGaps(encode_remedies(tuple(remedies)), gaps)
 
 
 def _story(snapshot: Snapshot, ask: Ask) -> Any:
@@ -219,14 +226,22 @@ def _list_records(snapshot: Snapshot) -> tuple[Records, Gaps]:
 
 
 def _quotas(snapshot: Snapshot, _: Ask) -> list[Row]:
-    return [encode(quota) for quota in view_quotas(snapshot.reading.state).quotas]
+    sight = snapshot.reading.sight
+    return [
+        encode(redact(quota, sight.hide))
+        for quota in view_quotas(snapshot.reading.state).quotas
+        if sight.sees_quota(quota.summary.name)
+    ]
 
 
 def _quota(snapshot: Snapshot, ask: Ask) -> Any:
-    view = view_quota(snapshot.reading.state, ask.parts["name"], Scoring())
+    sight, name = snapshot.reading.sight, ask.parts["name"]
+    is_seen = sight.sees_quota(name)
+    view = view_quota(snapshot.reading.state, name, Scoring()) if is_seen else None
     if view is None:
-        raise NothingThere(f"there is no ElasticQuota {ask.parts['name']} in force")
-    return encode_in_full(view)
+        or_hidden = "" if sight.quotas else ", or you may not see it"
+        raise NothingThere(f"there is no ElasticQuota {name} in force{or_hidden}")
+    return encode_in_full(redact(view, sight.hide))
 
 
 def _fragmentation(snapshot: Snapshot, _: Ask) -> Any:
@@ -235,10 +250,13 @@ def _fragmentation(snapshot: Snapshot, _: Ask) -> Any:
 
 def _health(snapshot: Snapshot, _: Ask) -> list[Row]:
     findings = find_sick(snapshot.reading.state, snapshot.at)
+    findings = see_sick(findings, snapshot.reading.sight)
     return [encode_finding(finding) for finding in findings]
 
 
 def _nodes(snapshot: Snapshot, _: Ask) -> list[Row]:
+    if not snapshot.reading.sight.nodes:
+        return []
     return [_write_node(snapshot, node) for node in view_nodes(snapshot.reading.state)]
 
 
@@ -248,6 +266,7 @@ def _write_node(snapshot: Snapshot, usage: NodeUsage) -> dict[str, Any]:
 
 
 def _node(snapshot: Snapshot, ask: Ask) -> Any:
+    _refuse_hidden_nodes(snapshot, "what a node has")
     state, name = snapshot.reading.state, ask.parts["name"]
     usage = next((each for each in view_nodes(state) if each.node.name == name), None)
     if usage is None:
@@ -258,6 +277,7 @@ def _node(snapshot: Snapshot, ask: Ask) -> Any:
 
 
 def _map(snapshot: Snapshot, _: Ask) -> Any:
+    _refuse_hidden_nodes(snapshot, "who has which GPU")
     view = view_map(snapshot.reading.state, snapshot.reading.sight)
     return {**encode(replace(view, nodes=())), "nodes": _encode_alike(view.nodes)}
 
@@ -269,6 +289,7 @@ def _encode_alike(values: Sequence[MapNode]) -> list[Row]:
 
 
 def _devices(snapshot: Snapshot, ask: Ask) -> Any:
+    _refuse_hidden_nodes(snapshot, "what a node has")
     state, name = snapshot.reading.state, ask.parts["name"]
     if name not in state.plugin(Devices).reports:
         raise NothingThere(f"there is no Device {name}")
@@ -284,11 +305,18 @@ def _reservations(snapshot: Snapshot, _: Ask) -> list[Row]:
 
 
 def _topology(snapshot: Snapshot, ask: Ask) -> Any:
+    _refuse_hidden_nodes(snapshot, "which domains there are")
     state, name = snapshot.reading.state, ask.parts["name"]
     tree = state.topologies.tree(name) if name in state.topologies else None
     if tree is None:
         raise NothingThere(f"there is no ClusterNetworkTopology {name} in force")
     return encode(view_topology(state, name, tree))
+
+
+def _refuse_hidden_nodes(snapshot: Snapshot, what: str) -> None:
+    """Refuse what names nodes to whoever may not list them. May raise ``NothingThere``."""
+    if not snapshot.reading.sight.nodes:
+        raise NothingThere(f"{what} is not shown: you may not list nodes and devices")
 
 
 def _refuse_gaps(snapshot: Snapshot, what: str, kinds: Sequence[str]) -> None:
@@ -301,6 +329,7 @@ def _refuse_gaps(snapshot: Snapshot, what: str, kinds: Sequence[str]) -> None:
 def _room(snapshot: Snapshot, ask: Ask) -> Any:
     needed = _PLANS_NEED if ask.body.get("quota") else (KindName.NODES,)
     _refuse_gaps(snapshot, "where there is room", needed)
+    _refuse_hidden_nodes(snapshot, "where there is room")
     wrong = sorted(ask.body.keys() - _ROOM_BODY.keys())
     if wrong:
         raise InvalidQuery(f"{wrong[0]}: there is no such field; there are {', '.join(_ROOM_BODY)}")
@@ -315,7 +344,8 @@ def _room(snapshot: Snapshot, ask: Ask) -> Any:
             f"{MOST_PODS} pods of {MOST_GPUS} GPUs"
         )
     state = snapshot.reading.state
-    if texts["quota"] and texts["quota"] not in state.quotas.catalog.registry.specs:
+    is_there = texts["quota"] in state.quotas.catalog.registry.specs
+    if texts["quota"] and not (is_there and snapshot.reading.sight.sees_quota(texts["quota"])):
         raise InvalidQuery(f"quota: there is no ElasticQuota {texts['quota']!r}")
     return encode(find_room(state, RoomQuestion(shape, texts["namespace"], texts["quota"])))
 
@@ -334,7 +364,7 @@ def _what_if(snapshot: Snapshot, ask: Ask) -> Any:
         raise InvalidQuery("edits: give a list of them, such as {drain: {nodes: [n1]}}")
     if len(written) > MOST_EDITS:
         raise InvalidQuery(f"edits: these are {len(written)}, more than {MOST_EDITS}")
-    forms = EditForms(reading.state, split_subject, lambda: _read_defaults(snapshot))
+    forms = EditForms(reading.state, split_subject, lambda: _read_defaults(snapshot), reading.sight)
     try:
         edits = [edit for document in written for edit in forms.read(document)]
         before = snapshot.keep("outcomes", lambda: view_outcomes(reading.state))

@@ -100,11 +100,12 @@ class Snapshot:
 
         Of too many different ones those that were used last are kept.
         """
-        if sight == self.reading.sight:
+        if sight.is_whole:
             return self
         view = self._by_sight.get(sight)
         if view is None:
-            reading = replace(self.reading, sight=sight)
+            looked_up = replace(sight, quota_names=self._find_quotas(sight))
+            reading = replace(self.reading, sight=looked_up)
             view = Snapshot(reading, self.target, self.number, self.at, self.on_demand)
             view._base = self._base
             self._by_sight[sight] = view
@@ -119,6 +120,26 @@ class Snapshot:
         if self._base is self:
             return self._own_namespaces
         return self._base.namespaces
+
+    def _find_quotas(self, sight: Sight) -> frozenset[str]:
+        """Return the quotas that an asker may see by name, and those of her pods."""
+        if sight.quotas:
+            return frozenset()
+        specs = self.reading.state.quotas.catalog.registry.specs
+        listed = (n for n, spec in specs.items() if spec.namespace in sight.quota_namespaces)
+        spaces = sight.namespaces or frozenset()
+        used = (name for space in spaces for name in self._quotas_by_namespace.get(space, ()))
+        return frozenset((*listed, *used))
+
+    @cached_property
+    def _quotas_by_namespace(self) -> Mapping[str, frozenset[str]]:
+        """Return the quotas that the pods of each namespace count for."""
+        quotas = self.reading.state.quotas
+        pairs = {(pod.namespace, quotas.quota_of(pod)) for pod in self.reading.state.pods.values()}
+        by_namespace: dict[str, set[str]] = {}
+        for namespace, quota in pairs:
+            by_namespace.setdefault(namespace, set()).add(quota)
+        return {namespace: frozenset(names) for namespace, names in by_namespace.items()}
 
     @cached_property
     def _own_namespaces(self) -> frozenset[str]:
