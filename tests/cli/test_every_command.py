@@ -15,7 +15,7 @@ NO_OUTPUT = {
     "serve",
     "watch",
     "release",
-    "snapshot",
+    "snapshot anonymise",
     "demo",
     "sandbox up",
     "sandbox down",

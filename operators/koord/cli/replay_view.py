@@ -27,7 +27,7 @@ from koord.cli.what_if_view import make_parts
 from koord.core.engine.scoring import Scoring
 from koord.core.model.text import format_time
 from koord.replay.archive import UnusableFile
-from koord.replay.decisions import DecisionChange, UnitDecision, compare, decide_all
+from koord.replay.decisions import DecisionChange, UnitDecision, bare, compare, decide_all
 from koord.replay.snapshot_file import DISTRIBUTION, SnapshotFile, SnapshotSource, read_snapshot
 from koord.runtime.hooks import load_hooks
 from koord.see.manifests import ServerDefaults
@@ -86,7 +86,8 @@ def plan_again(snapshot: SnapshotFile, request: ReplayRequest) -> ReplayAnswer:
     """Return what is decided about a recorded cluster now."""
     reading = snapshot.cluster.make_reading(load_hooks())
     decisions = decide_all(reading.state, Scoring())
-    changes = tuple(compare(snapshot.decisions, decisions))
+    comparable = tuple(map(bare, decisions)) if snapshot.is_anonymised else decisions
+    changes = tuple(compare(snapshot.decisions, comparable))
     what_if = _try_edits(reading, request.edit) if request.edit else None
     return ReplayAnswer(snapshot, decisions, changes, version(DISTRIBUTION), what_if)
 

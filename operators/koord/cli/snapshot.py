@@ -55,3 +55,24 @@ def take(  # noqa: PLR0917 - typer calls it, by name
     from koord.cli.snapshot_view import take_snapshot
 
     take_snapshot(file, unit, feed, (namespace, kubeconfig, context))
+
+
+@snapshot.command()
+def anonymise(
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="A file that koord snapshot has written.")
+    ],
+    to: Annotated[str, typer.Option("--file", "-o", metavar="FILE", help="The file to write.")],
+) -> None:
+    """Replace the names in a snapshot, so that it is planned in the same way.
+
+    Names, values of labels and unknown keys become ranks in the same order, and times
+    are moved. What stays is printed: read it before you give the file away.
+
+    For example:
+
+      koord snapshot anonymise today.ksnap -o public.ksnap
+    """
+    from koord.cli.snapshot_view import write_anonymised
+
+    write_anonymised(file, to)

@@ -20,9 +20,12 @@ from koord.cli.output import count_of
 from koord.core.engine.scoring import Scoring
 from koord.domains.placement import NODES, PODS
 from koord.kube.errors import KubeError
+from koord.replay.anonymise import CannotAnonymise, anonymise_checked
+from koord.replay.archive import UnusableFile
 from koord.replay.decisions import decide_all
 from koord.replay.recorded import RecordedCluster
-from koord.replay.snapshot_file import SnapshotFile, write_snapshot
+from koord.replay.snapshot_file import SnapshotFile, read_snapshot, write_snapshot
+from koord.runtime.hooks import load_hooks
 
 OWNER_ONLY: Final = 0o600
 """Rights of a file with names of all tenants."""
@@ -49,6 +52,15 @@ def take_snapshot(file: str, unit: str, feed: str, cluster: tuple[str, str, str]
         "strangers, see koord snapshot anonymise. Each list is of one moment; the lists are of "
         "several."
     )
+
+
+def write_anonymised(file: str, to: str) -> None:
+    try:
+        anonymised = anonymise_checked(read_snapshot(Path(file)), load_hooks)
+    except (UnusableFile, CannotAnonymise) as error:
+        fail(str(error), ExitCode.USAGE)
+    write_file(to, write_snapshot(anonymised.snapshot))
+    say(f"Wrote {to}. As they were have stayed: {', '.join(anonymised.kept) or 'no texts'}.")
 
 
 def read_recorded(

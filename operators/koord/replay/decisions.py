@@ -6,7 +6,7 @@ compared: they may be worded differently in another version.
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -82,6 +82,11 @@ def make_decisions(units: Sequence[Unit], plan: Plan) -> tuple[UnitDecision, ...
 def names_of(unit: Unit) -> tuple[str, ...]:
     gangs = tuple(dict.fromkeys(demand.gang for demand in unit.demands if demand.gang))
     return gangs or (unit.pods[0].key,)
+
+
+def bare(decision: UnitDecision) -> UnitDecision:
+    """Return a decision without what is made of names, or names some: plan ids and numbers."""
+    return replace(decision, plan_id="", fields={})
 
 
 def compare(

@@ -184,8 +184,8 @@ class ValueReader:
         form = _form_of(cast("Any", kind))
         if form is None:
             raise UnreadableValue(f"{name} is no value")
-        unknown = document.keys() - form.names - {_CLASS}
-        if unknown:
+        if not document.keys() <= form.names:
+            unknown = document.keys() - form.names
             raise UnreadableValue(f"{name} has no {', '.join(sorted(unknown))} in this version")
         return kind(**{k: self._read_part(v) for k, v in document.items() if k != _CLASS})
 
@@ -228,7 +228,7 @@ class _Form:
     def __init__(self, kind: Any) -> None:
         self.name = _name_of(kind)
         self.defaults = tuple(_find_defaults(kind))
-        self.names = frozenset(name for name, _ in self.defaults)
+        self.names = frozenset((_CLASS, *(name for name, _ in self.defaults)))
 
 
 def _find_defaults(kind: Any) -> Iterator[tuple[str, object]]:
