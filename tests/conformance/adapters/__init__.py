@@ -16,6 +16,7 @@ from tests.conformance.adapters import (
     elasticquota,
     gang,
     load,
+    node_agents,
     preemption,
     queue,
     reservation,
@@ -31,7 +32,12 @@ AREAS: Mapping[str, Mapping[str, Adapter]] = {
     "preemption": preemption.ADAPTERS,
     "queue": queue.ADAPTERS,
     "reservation": reservation.ADAPTERS,
-    "rest": {**balance.ADAPTERS, **colocation.ADAPTERS, **load.ADAPTERS},
+    "rest": {
+        **balance.ADAPTERS,
+        **colocation.ADAPTERS,
+        **load.ADAPTERS,
+        **node_agents.ADAPTERS,
+    },
     "topology": topology.ADAPTERS,
 }
 """Area -> kind -> adapter. A kind of a listed area that is not optional must have one."""
