@@ -129,8 +129,8 @@ def can_stand_in(group: Sequence[ColocationProfile]) -> bool:
 
     Policies are applied in no certain order, so it has to be the same to be called twice.
     """
-    others = [profile for profile in group if not profile.priority_class]
-    is_needed = bool(find_parameter(group)) and any(of.probability > 0 for of in others)
+    classless = [profile for profile in group if not profile.priority_class]
+    is_needed = bool(find_parameter(group)) and any(of.probability > 0 for of in classless)
     return is_needed and _is_repeatable(group)
 
 
