@@ -71,6 +71,7 @@ PARTS = (
     Part("owners", "manifests/overlays/owners", "owners"),
     Part("colocation", "manifests/overlays/colocation", "colocation"),
     Part("slo-config", "manifests/overlays/slo-config", "sloConfig"),
+    Part("explanations", "manifests/overlays/explanations", "explanations"),
     Part("users", "manifests/overlays/users", "users"),
     Part("profiles", "manifests/overlays/profiles", "profiles"),
     Part("qos", "manifests/overlays/qos", "qos"),

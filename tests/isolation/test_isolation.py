@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.isolation import (
+    of_answers,
     of_batch_reclaim,
     of_decisions,
     of_migrations,
@@ -28,6 +29,7 @@ from koord.isolation import (
 
 pytestmark = pytest.mark.isolates
 assert of_decisions.__doc__, (
+    of_answers.__doc__,
     of_batch_reclaim.__doc__,
     of_migrations.__doc__,
     of_nodes.__doc__,

@@ -53,6 +53,11 @@ def plugin_of(refusing: RefusingNodes) -> str:
     return _PLUGINS_BY_CAUSE.get(refusing.cause) or plugin_name(refusing.session)
 
 
+def plugin_of_cause(cause: str) -> str:
+    """Return the plugin of theirs that has such a cause: amounts, if no other has."""
+    return _PLUGINS_BY_CAUSE.get(cause, _PLUGINS[""])
+
+
 def describe_scores(table: ScoreTable) -> Iterator[str]:
     """Yield a table of scores as Markdown, line by line, under a line with its title."""
     names = [plugin_name(name) for name in table.scorers]

@@ -161,6 +161,11 @@ DOMAINS: Final = (
         settings={"diagnosis": "koord.domains.diagnosis_settings:DiagnosisSettings"},
     ),
     Domain(
+        "explanations",
+        settings={"explanations": "koord.domains.explanation_settings:ExplanationSettings"},
+        start="koord.runtime.explanations:start",
+    ),
+    Domain(
         "audit",
         settings={"audit": "koord.domains.audit_settings:AuditSettings"},
         start="koord.runtime.audit:start",

@@ -100,7 +100,7 @@ class DeviceSeries:
     _held: dict[str, _Node] = field(default_factory=dict)
     _kept: dict[str, tuple[_Node, tuple[str, ...]]] = field(default_factory=dict)
     """Node -> what its pods hold, and the lines of each family."""
-    _isolated: Isolation = field(default_factory=lambda: Isolation("device series"))
+    _isolated: Isolation = field(default_factory=lambda: Isolation("device-series"))
 
     def read(self) -> HeldCards:
         if not self.is_leader():

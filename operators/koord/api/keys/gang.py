@@ -40,6 +40,8 @@ NETWORK_TOPOLOGY_INDEX: Final = f"{PREFIX}network-topology-index"
 """Pod annotation, integer from 0: rank of the pod; adjacent ranks are placed close together."""
 NETWORK_TOPOLOGY_SELECTOR: Final = "scheduling.koordinator.sh/network-topology-selector"
 """Annotation of a pod: pods of its namespace with the same value are placed close together."""
+TOPOLOGY_KEY_TO_EXPLAIN: Final = "scheduling.koordinator.sh/topology-key-to-explain"
+"""Pod label: the layer of which a ScheduleExplanation tells each domain."""
 
 BIND_GROUP_ID: Final = "internal.scheduling.koordinator.sh/bind-gang-group-id"
 """Pod annotation (result): the gang group that the pod was bound with."""
