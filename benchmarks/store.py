@@ -21,8 +21,8 @@ from benchmarks.see import Bar
 from koord.answers.audit import to_text
 from koord.answers.audit_analysis import AuditScope
 from koord.answers.encoding import encode
-from koord.cli.audit_view import analyse_store
 from koord.core.usage.segments import Window
+from koord.store.analysis import analyse_store
 from koord.store.days import DAY_MS
 from koord.store.keeper import RecordStore
 from koord.store.reading import StoreReader
@@ -154,7 +154,7 @@ def measure(path: Path, records: int, days: int) -> Iterator[Bar]:
     for hours, most in ((24, 2.0), (24 * days, None)):
         window = Window(NOW - hours * 3_600_000, NOW)
         began, busy = time.perf_counter(), time.process_time()
-        analysis = analyse_store(path, window, AuditScope(), NOW / 1000)
+        analysis = analyse_store(path, window, AuditScope())
         encode(analysis.report)
         wall, busy = time.perf_counter() - began, time.process_time() - busy
         count = analysis.report.coverage.records

@@ -154,7 +154,8 @@ class AuditAnalysis:
             self._stop_waiting(trace)
             position = record.get("position")
             place = position if isinstance(position, int) else None
-            self._overtaking.place(trace, unit.kinds, unit.quota, place)
+            if at >= self.window.start:
+                self._overtaking.place(trace, unit.kinds, unit.quota, place)
             unit.bound = at
             self._blame.hold(trace, self._list_held(unit), self._now)
         elif kind in _ENDS_WAIT:

@@ -38,7 +38,7 @@ class WaitsOf:
 class LongWait:
     """A unit that waited, in all for ``waited_ms``; ``phase`` and ``code`` are the last ones.
 
-    ``overtaken`` counts units that were placed although they were behind it.
+    ``overtaken`` counts units that were placed in that time although they were behind it.
     """
 
     unit: str

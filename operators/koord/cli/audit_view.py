@@ -27,11 +27,11 @@ from koord.core.model.text import format_age, plural
 from koord.core.usage.segments import Window
 from koord.core.usage.tables import format_hours
 from koord.kube.errors import KubeError
+from koord.store.analysis import RECORDS, analyse_store
 from koord.store.errors import StoreError
-from koord.store.reading import MOST_MS, Bounds, StoreReader
+from koord.store.reading import MOST_MS
 
 _MOST_SHOWN: Final = 10
-_RECORDS: Final = "records of decisions"
 _BAR: Final = 24
 
 
@@ -64,7 +64,9 @@ def show(request: AnalyseRequest, kubeconfig: str, context: str, output: Output)
     window = Window(end - int(request.since * 1000), end)
     try:
         if request.store is not None:
-            analysis = analyse_store(request.store, window, request.scope, now)
+            stored = analyse_store(request.store, window, request.scope)
+            head = AnswerHead("AuditReport", now, AnswerSource.STORED, gaps=stored.gaps)
+            analysis = _Analysis(stored.report, head)
         else:
             analysis = asyncio.run(_analyse_feed(request, window, now, kubeconfig, context))
     except (StoreError, KubeError) as error:
@@ -79,32 +81,6 @@ def show(request: AnalyseRequest, kubeconfig: str, context: str, output: Output)
         names=lambda: (wait.unit for wait in report.waits.longest),
         text=lambda: make_parts(report),
     )
-
-
-def analyse_store(
-    path: Path,
-    window: Window,
-    scope: AuditScope,
-    now: float,
-    bounds: Bounds = Bounds(),  # noqa: B008 - it is frozen
-) -> _Analysis:
-    """Return the report of a store. Raises ``StoreError``."""
-    with StoreReader(path).visit(window, bounds) as visit:
-        analysis = AuditAnalysis(Window(visit.since, window.end), scope)
-        analysis.add_all(visit.carried())
-        analysis.add_all(visit.records())
-        report = analysis.report(visit.until)
-        gaps = []
-        if not visit.is_whole:
-            span = f"what was before {to_text(visit.since)} or after {to_text(visit.until)}"
-            gaps.append(AnswerGap(_RECORDS, GapCause.TOO_EXPENSIVE, span))
-        elif visit.since > window.start:
-            span = f"what was before {to_text(visit.since)}"
-            gaps.append(AnswerGap(_RECORDS, GapCause.NOT_STORED, span))
-        if visit.damaged:
-            what = f"what {plural(visit.damaged, 'damaged row')} of the file said"
-            gaps.append(AnswerGap(_RECORDS, GapCause.NOT_STORED, what))
-    return _Analysis(report, AnswerHead("AuditReport", now, AnswerSource.STORED, gaps=tuple(gaps)))
 
 
 async def _analyse_feed(
@@ -123,7 +99,7 @@ async def _analyse_feed(
     analysis.add_all(feed.records)
     gaps: tuple[AnswerGap, ...] = ()
     if since > window.start:
-        gaps = (AnswerGap(_RECORDS, GapCause.NOT_STORED, f"what was before {to_text(since)}"),)
+        gaps = (AnswerGap(RECORDS, GapCause.NOT_STORED, f"what was before {to_text(since)}"),)
     head = AnswerHead(
         "AuditReport",
         now,

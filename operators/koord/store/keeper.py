@@ -206,13 +206,16 @@ class RecordStore:
                 left = until - time.monotonic()
                 if left <= 0 and (self._orders or self._is_due()):
                     break
-                self._changed.wait(max(left, self._batch_seconds))
+                self._changed.wait(left if left > 0 else self._seconds_to_cleaning())
             self._is_hurried = False
             return list(self._orders)
 
     def _is_due(self) -> bool:
-        pause = 0.0 if self._has_more_to_remove else CLEANING_SECONDS
-        return time.monotonic() >= self._cleaned_at + pause
+        return self._seconds_to_cleaning() <= 0
+
+    def _seconds_to_cleaning(self) -> float:
+        pause = self._batch_seconds if self._has_more_to_remove else CLEANING_SECONDS
+        return max(0.0, self._cleaned_at + pause - time.monotonic())
 
     def _write(self, orders: list[_StoreOrder]) -> bool:
         if not orders:
