@@ -162,9 +162,9 @@ def usage_record(  # noqa: PLR0917 - typer calls it, by name
 
       koord usage record --store usage.db --every 60 --user-label example.com/user
     """
-    from koord.cli.usage_store import RecordRequest, record
+    from koord.cli.usage_store import UsageRecordRequest, record
 
-    record(store, RecordRequest(seconds, looks, user_label), kubeconfig, context)
+    record(store, UsageRecordRequest(seconds, looks, user_label), kubeconfig, context)
 
 
 @usage.command("import")

@@ -5,10 +5,11 @@ Not imported for ``--help``.
 
 import asyncio
 import gc
+import signal
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -41,7 +42,7 @@ _SHARE: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
-class RecordRequest:
+class UsageRecordRequest:
     """How often to look, in seconds; how many times (0: for ever), and who is a user."""
 
     seconds: int
@@ -49,14 +50,24 @@ class RecordRequest:
     user_label: str
 
 
-def record(path: Path, request: RecordRequest, kubeconfig: str, context: str) -> None:
+def record(path: Path, request: UsageRecordRequest, kubeconfig: str, context: str) -> None:
     """Look again and again, until Ctrl-C or after some looks."""
     gc.enable()  # unlike in commands that end soon
-    with _open(path) as store, suppress(KeyboardInterrupt):
+    with _open(path) as store, suppress(KeyboardInterrupt), _ended_by(signal.SIGTERM):
         _record(store, request, kubeconfig, context)
 
 
-def _record(store: RecordStore, request: RecordRequest, kubeconfig: str, context: str) -> None:
+@contextmanager
+def _ended_by(number: signal.Signals) -> Iterator[None]:
+    """Have a signal end this process as Ctrl-C does: what was handed over is written."""
+    before = signal.signal(number, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(number, before)
+
+
+def _record(store: RecordStore, request: UsageRecordRequest, kubeconfig: str, context: str) -> None:
     try:
         recorder = UsageRecorder(store)
     except StoreError as error:
