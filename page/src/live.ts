@@ -53,6 +53,13 @@ export function post<T>(path: string, body: string): Promise<Envelope<T>> {
   return ask<Envelope<T>>(path, { method: "POST", body });
 }
 
+/** Go where people say who they are, if the server has such a form; false if it has none. */
+export async function goToLogin(): Promise<boolean> {
+  const response = await fetch("/login", { method: "HEAD", credentials: "same-origin" }).catch(() => null);
+  if (response?.ok) window.location.assign("/login");
+  return response?.ok ?? false;
+}
+
 /** Trade a key for a cookie; false if it is not the right one. */
 export async function unlock(key: string): Promise<boolean> {
   const request: RequestInit = { method: "POST", body: JSON.stringify({ key }), credentials: "same-origin" };

@@ -1,7 +1,7 @@
 // The page: what is around every view, and which view is shown.
 import { render, type ComponentType } from "preact";
 import { useEffect, useState } from "preact/hooks";
-import { asOf, clockAhead, heardAt, problem, standing, tick, unlock } from "./live";
+import { asOf, clockAhead, goToLogin, heardAt, problem, standing, tick, unlock } from "./live";
 import { Help, isHelpOpen, listen } from "./keys";
 import { Link, tellSeconds } from "./parts";
 import { go, place, split, to } from "./route";
@@ -138,6 +138,9 @@ function Theme() {
 function Locked() {
   const [key, setKey] = useState("");
   const [isWrong, setWrong] = useState(false);
+  useEffect(() => {
+    void goToLogin();
+  }, []);
   const send = (event: Event) => {
     event.preventDefault();
     void unlock(key.trim()).then((isRight) => setWrong(!isRight));

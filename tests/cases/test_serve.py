@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.error import HTTPError
 
+import pytest
 from tests.manifests.someone import create_account
 from tests.support.fork_server import start_server
 
@@ -59,6 +60,10 @@ class Serve:
         assert status == 200, document
         return document
 
+    def wait_for_answer(self, token: str) -> None:
+        while self.ask(f"{BASE}/queue", token)[0] == 503:
+            time.sleep(0.1)
+
     def wait_for_row(self, token: str, name: str) -> Any:
         """Return the queue once it has a unit."""
         while True:
@@ -90,6 +95,27 @@ def run_serve(box: Sandbox, directory: Path) -> Iterator[Serve]:
 def make_token(box: Sandbox, namespace: str, name: str, role: str = "view") -> str:
     create_account(box, namespace, name, [role])
     return box.kubectl("create", "token", name, f"--namespace={namespace}").strip()
+
+
+@pytest.mark.slow
+def test_a_token_that_is_revoked_ends_its_stream_within_a_minute(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    box, name = cluster.box, cluster.namespace
+    token = make_token(box, name, "someone")
+    with run_serve(box, tmp_path) as serve:
+        serve.wait_for_answer(token)
+        url = f"{serve.address}{BASE}/stream?topic=queue"
+        request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"})  # noqa: S310
+        with urllib.request.urlopen(request, timeout=90) as stream:  # noqa: S310
+            while not stream.readline().startswith(b"event: hello"):
+                pass
+            box.kubectl("delete", "serviceaccount", "someone", f"--namespace={name}")
+            revoked_at = time.monotonic()
+            while not (line := stream.readline()).startswith(b"event: bye"):
+                assert line
+            assert b"Unauthorized" in stream.readline()
+            assert time.monotonic() - revoked_at <= 60
 
 
 def test_tenants_see_their_own_names_and_the_amounts_of_all(

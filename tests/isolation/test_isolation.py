@@ -14,6 +14,7 @@ from tests.isolation import (
     of_migrations,
     of_nodes,
     of_queues,
+    of_serve,
     of_writers,
 )
 from tests.isolation.plays import PLAYS, Patch
@@ -34,6 +35,7 @@ assert of_decisions.__doc__, (
     of_migrations.__doc__,
     of_nodes.__doc__,
     of_queues.__doc__,
+    of_serve.__doc__,
     of_writers.__doc__,
 )  # in PLAYS
 

@@ -27,12 +27,18 @@ from koord.see.token_access import TokenAccess
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from koord.see.buckets import Buckets
+
 HERE = Target(TargetKind.POD, "default", "")
 ALL = {"pods", "elasticquotas", "nodes", "devices"}
 
 
 class Client:
     """Asks a server that two tenants and an administrator know."""
+
+    readings: Snapshots
+    tokens: TokenReviews
+    buckets: Buckets
 
     def __init__(self, session: aiohttp.ClientSession, root: str, reviewer: Reviewer) -> None:
         self.session, self.root, self.reviewer = session, root, reviewer
@@ -76,7 +82,8 @@ async def open_server(limits: Limits | None = None) -> AsyncIterator[Client]:
         jar = aiohttp.CookieJar(unsafe=True)
         async with aiohttp.ClientSession(cookie_jar=jar) as session:
             client = Client(session, root, reviewer)
-            client.readings = readings  # type: ignore[attr-defined]
+            client.readings, client.tokens = readings, access.tokens
+            client.buckets = access._buckets
             yield client
     finally:
         readings.close()
@@ -171,6 +178,28 @@ async def test_one_asker_has_few_streams_and_requests() -> None:
             assert other.status == 200
         statuses = [(await client.get("/session", "a"))[0] for _ in range(3)]
         assert statuses == [200] * 3
+
+
+async def test_many_behind_one_proxy_are_checked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with open_server() as client:
+        tokens = [f"t{at}" for at in range(60)]
+        client.reviewer.users |= {token: f"user-{token}" for token in tokens}
+        for round_at in range(3):
+            for token in tokens[20 * round_at : 20 * round_at + 20]:
+                client.buckets._by_key.clear()  # they came one after the other
+                assert (await client.get("/session", token))[0] == 200
+        monkeypatch.setattr(client.tokens._answers, "_clock", lambda: time.monotonic() + 60)
+        statuses = {(await client.get("/session", token))[0] for token in tokens}
+        assert statuses == {200}
+        assert client.reviewer.asked["TokenReview"] == 2 * len(tokens)
+
+
+async def test_a_reading_that_fails_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with open_server() as client:
+        monkeypatch.setattr(client.readings, "_read", lambda: 1 / 0)
+        await client.readings.read_once()
+        assert client.readings.problem.startswith("what was read cannot be understood")
+        assert (await client.get(f"{BASE}/queue", "a"))[0] == 200
 
 
 async def test_an_address_that_tries_tokens_floods_nobody() -> None:

@@ -44,6 +44,7 @@ from koord.domains.registry import (
     make_cluster_state,
     make_translator_options,
 )
+from koord.isolation import Isolation
 from koord.kube.client import Client
 from koord.kube.errors import Forbidden, KubeError
 from koord.kube.kind import AnyKind, Kind, TranslatorOptions
@@ -123,6 +124,7 @@ class QueuedReader(ClusterReader):
     ) -> None:
         self.notes = ObjectNotes()
         self._queue: deque[Callable[[], None]] = deque()
+        self._isolated_work = Isolation("serve")
         super().__init__(client, kinds, make_state, options)
 
     @property
@@ -132,7 +134,9 @@ class QueuedReader(ClusterReader):
     def catch_up(self) -> None:
         """Apply what has arrived."""
         while self._queue:
-            self._queue.popleft()()
+            work = self._queue.popleft()
+            # One object that nobody thought of keeps no other from being seen.
+            self._isolated_work.call("work", work)
 
     @override
     def source_of(self, kind: Kind[W, T, Any], reject: Callable[[str, str], None]) -> Source[W, T]:

@@ -24,12 +24,13 @@ from koord.cli.manifests import fetch_defaults
 from koord.cli.serve_reader import ServeReader
 from koord.cli.story_objects import read_objects
 from koord.domains.see_settings import SeeSettings
+from koord.isolation import FAILURES
 from koord.kube.client import Client
 from koord.kube.config import Credentials, find_credentials
 from koord.kube.errors import KubeError
 from koord.runtime.address import parse_address
 from koord.runtime.app import freeze_garbage_collection, raise_descriptor_limit
-from koord.runtime.logs import configure_logging
+from koord.runtime.logs import FailureLines, configure_logging
 from koord.runtime.reviews import AccessReviews, TokenReviews
 from koord.runtime.settings import (
     InvalidConfiguration,
@@ -65,6 +66,7 @@ def serve(config: Path | None, kubeconfig: str, context: str) -> None:
     configure_logging(settings.log_format)
     gc.enable()
     raise_descriptor_limit()
+    FAILURES.report = FailureLines().report
     see = settings.of(SeeSettings)
     try:
         asyncio.run(_run(see, credentials, certificate))

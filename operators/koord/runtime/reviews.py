@@ -124,6 +124,10 @@ class KeptAnswers(Generic[V]):
     def __len__(self) -> int:
         return len(self._kept)
 
+    def get_last(self, key: bytes) -> Kept[V] | None:
+        """Return an answer that is known, whether it still counts or not."""
+        return self._kept.get(key)
+
     def get(self, key: bytes) -> Kept[V] | None:
         """Return an answer that is known and counts."""
         kept = self._kept.get(key)
@@ -174,8 +178,10 @@ class TokenReviews:
         self._answers = KeptAnswers[TokenHolder | None](MOST_TOKENS, clock)
 
     def is_known(self, token: str) -> bool:
-        """Whether nobody has to be asked about a token."""
-        return self._answers.get(_digest(token)) is not None
+        """Whether a token was good when it was asked about last, or need not be asked about."""
+        key = _digest(token)
+        last = self._answers.get_last(key)
+        return last is not None and (last.value is not None or self._answers.get(key) is not None)
 
     async def find_user(self, token: str) -> Kept[TokenHolder | None]:
         """Return who holds a token, None if it is no good, and until when that counts.

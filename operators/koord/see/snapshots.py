@@ -240,6 +240,10 @@ class Snapshots:
         except KubeError as error:
             self.problem = str(error)
             log.warning("Cannot read the cluster", extra={"problem": self.problem})
+        except Exception:
+            # What was read before goes on serving, and says how old it is.
+            self.problem = "what was read cannot be understood; the log says more"
+            log.exception("Reading the cluster failed")
         else:
             self.problem = ""
         async with self._changed:
