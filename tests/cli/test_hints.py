@@ -143,7 +143,7 @@ def test_members_with_a_misspelled_gate_get_a_hint_only() -> None:
         ),
         (
             make_pod("w-0").resource("example.com/fpga", 1).build(),
-            "No node has any example.com/fpga.",
+            "No node has any example.com/fpga: look whether the device plugin that offers it runs.",
         ),
         (make_asking(pol="a"), "No node has a label pol. Did you mean pool?"),
         (make_asking(zone="a"), "No node has a label zone."),

@@ -13,6 +13,7 @@ from tests.cli.readings import NOW, make_reading
 from tests.cli.test_remedies import gang, too_large
 from tests.objects import upsert_quota, upsert_topology
 
+from koord.answers import remedy_room
 from koord.answers.encoding import encode
 from koord.answers.reading import Reading, Target, TargetKind
 from koord.answers.redaction import Sight
@@ -86,6 +87,18 @@ def test_without_a_known_end_nothing_is_said_about_time() -> None:
     for ends in ([None, None], [NOW + HOUR, None]):
         remedies = seek(at_now(*filled(*ends), *gang("t/g", 2, 2, 8)))
         assert RemedyKind.WAIT_FOR not in {remedy.kind for remedy in remedies}
+
+
+def test_ends_of_what_does_not_use_what_is_lacking_are_no_way_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """So thousands of such pods do not keep it from being tried; thousands that do use it do."""
+    others = [make_pod(f"t/web-{at}").requests(cpu=0).running("n0").build() for at in range(9)]
+    reading = at_now(*filled(NOW + HOUR, NOW + HOUR), *others, *gang("t/g", 2, 2, 8))
+    monkeypatch.setattr(remedy_room, "MOST_SOURCES", 4)
+    assert of_kind(seek(reading), RemedyKind.WAIT_FOR).verified is Verified.YES
+    monkeypatch.setattr(remedy_room, "MOST_SOURCES", 1)
+    assert of_kind(seek(reading), RemedyKind.WAIT_FOR).verified is Verified.NOT_TRIED
 
 
 def in_blocks(free: Sequence[int]) -> Reading:

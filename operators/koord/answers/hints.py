@@ -188,8 +188,12 @@ def _find_resource(nodes: Iterable[Node], shape: PodShape) -> Iterator[str]:
                 f"No node offers any {resource}. Nodes do once over-commit is on: ask the "
                 "administrators for a ColocationPolicy."
             )
+            continue
+        nearest = find_nearest_resource(resource, offered)
+        if "/" in resource and not nearest:
+            yield f"No node has any {resource}: look whether the device plugin that offers it runs."
         else:
-            yield f"No node has any {resource}{_suggest(find_nearest_resource(resource, offered))}"
+            yield f"No node has any {resource}{_suggest(nearest)}"
 
 
 def _find_labels(nodes: Iterable[Node], shape: PodShape) -> Iterator[str]:

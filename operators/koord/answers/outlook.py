@@ -95,7 +95,7 @@ def foresee(look: Look) -> Mapping[str, Forecast]:
     state, queues = look.state, look.queues
 
     chosen = [unit for unit in look.first(MOST_UNITS) if _is_foreseeable(unit, look)]
-    endings = tuple(find_endings(state, queues.limits.run_time_of_running, state.now))
+    endings = tuple(find_endings(state.pods.values(), queues.limits.run_time_of_running, state.now))
     cycle = state.open_cycle(lambda: look.units)
     cycle.steps.most = look.most_steps
     outlook = Outlook(

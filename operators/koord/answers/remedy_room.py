@@ -3,12 +3,13 @@
 Each function looks whether it is worth a trial, has it tried, and says what was seen.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from heapq import nsmallest
 from typing import Any, Final
 
-from koord.answers.edits import Edit, Trial
+from koord.answers.edits import Edit, Trial, source_of
 from koord.answers.moves import MoveQuestion, ask_moves
 from koord.answers.preemption import find_plan, find_unit
 from koord.answers.remedies import Remedy, RemedyActor, RemedyKind, Verified
@@ -30,7 +31,9 @@ from koord.core.queue.eta import Ending
 from koord.core.queue.plugin import Queues
 
 MOST_PODS: Final = 20_000
-"""In a cluster with more it takes seconds to look at all that runs."""
+"""In a cluster with more it takes most of a second to look for moves."""
+MOST_SOURCES: Final = 4096
+"""Gangs and single pods that use what is lacking of which it is looked up when they end."""
 MOST_ENDINGS: Final = 200
 """Units that run of which it is tried what their ends would change."""
 _ENDINGS_AT_ONCE: Final = 256
@@ -43,8 +46,7 @@ def wait_for(search: RemedySearch, reason: Reason, _: ClosedNodes) -> Iterator[R
     """Try as few of the next ends as are enough: of what is known to end, in order of time."""
     if not reason.is_capacity or search.is_over():
         return
-    is_small = len(search.state.pods) <= MOST_PODS
-    endings = _find_next_endings(search, reason) if is_small else None
+    endings = _find_next_endings(search, reason)
     if endings is None:
         yield Remedy(RemedyKind.WAIT_FOR, RemedyActor.TIME, _ENDS, verified=Verified.NOT_TRIED)
     if not endings:
@@ -79,18 +81,33 @@ def _find_next_endings(search: RemedySearch, reason: Reason) -> list[Ending] | N
     state, resource = search.state, ""
     if isinstance(reason, InsufficientNodes):
         resource = reason.resource
+    running = _find_users(state, resource)
+    if len({source_of(pod) for pod in running.values()}) > MOST_SOURCES:
+        return None
     run_time_of = state.plugin(Queues).limits.run_time_of_running
     endings = []
-    for number, ending in enumerate(find_endings(state, run_time_of, state.now)):
+    for number, ending in enumerate(find_endings(running.values(), run_time_of, state.now)):
         if number % _ENDINGS_AT_ONCE == 0 and search.is_over():
             return None
-        if ending.end is not None and (not resource or _uses(ending, resource)):
+        if ending.end is not None:
             endings.append(ending)
     return nsmallest(MOST_ENDINGS, endings, key=lambda ending: (ending.end, ending.name))
 
 
-def _uses(ending: Ending, resource: str) -> bool:
-    return any(name == resource and n for pod in ending.pods for name, n in pod.shape.requests)
+def _find_users(state: ClusterState, resource: str) -> Mapping[str, Pod]:
+    """Return what is on nodes and uses a resource, and all else that ends with it, by uid."""
+    pods = [pod for pod in state.pods.values() if pod.planned_node]
+    if not resource:
+        return {pod.uid: pod for pod in pods}
+    users = [pod for pod in pods if _uses(pod.shape, resource)]
+    gangs = {pod.gang.key for pod in users if pod.gang is not None}
+    members = (pod for gang in gangs for pod in state.gangs.members(gang).values())
+    return {pod.uid: pod for pod in (*users, *members)}
+
+
+@lru_cache(maxsize=1024)
+def _uses(shape: PodShape, resource: str) -> bool:
+    return any(name == resource and amount for name, amount in shape.requests)
 
 
 # --- constraints ---------------------------------------------------------------------------------

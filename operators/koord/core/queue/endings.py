@@ -3,10 +3,9 @@
 Pods that belong to their nodes never end by themselves, so they are none of these.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
-from koord.core.engine.state_view import StateView
 from koord.core.model.pods import Pod
 from koord.core.queue.eta import Ending
 from koord.core.queue.run_time import Knowledge, RunTime, end_of, start_of
@@ -16,11 +15,11 @@ PINNED_KINDS: Final = frozenset({"DaemonSet", "Node"})
 
 
 def find_endings(
-    view: StateView, run_time_of: Callable[[Sequence[Pod]], RunTime], now: float
+    pods_of_nodes: Iterable[Pod], run_time_of: Callable[[Sequence[Pod]], RunTime], now: float
 ) -> Iterator[Ending]:
     """Yield all that uses nodes, by name, with when it is expected to end."""
     units: dict[str, list[Pod]] = {}
-    for pod in view.pods.values():
+    for pod in pods_of_nodes:
         if not (pod.node or pod.recorded) or not pod.planned_node:
             continue
         if pod.phase.is_terminal or is_pinned(pod):
