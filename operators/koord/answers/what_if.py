@@ -118,11 +118,11 @@ def ask_what_if(
     """Return what edits would change; may raise ``EditError``. The reading is as before then.
 
     Once ``is_over``, nothing more is planned or searched, and the answer says so. ``before`` is
-    what ``view_outcomes`` returns of the reading, if somebody has it.
+    what ``view_outcomes`` returns of the reading, if somebody has it: else it is planned whole.
     """
     state, trial = reading.state, Trial(reading.state)
     if before is None:
-        before = view_outcomes(state, is_over)
+        before = view_outcomes(state)
     shares = view_shares(state)
     try:
         apply_edits(trial, edits)

@@ -12,6 +12,7 @@ from rich.text import Text
 from koord.answers.edits import EditError
 from koord.answers.encoding import encode
 from koord.answers.gaps import head_of, list_warnings
+from koord.answers.outcomes import view_outcomes
 from koord.answers.what_if import UnitOutcome, WhatIfAnswer, ask_what_if
 from koord.cli.cluster import read_without_target, refuse_gaps
 from koord.cli.common import ExitCode, Output, fail, warn
@@ -46,7 +47,8 @@ def show(
     for warning in list_warnings(reading, target, own_gaps):
         warn(warning)
     try:
-        answer = ask_what_if(reading, edits, make_time_limit())
+        before = view_outcomes(reading.state, make_time_limit())
+        answer = ask_what_if(reading, edits, make_time_limit(), before)
     except EditError as error:
         fail(str(error), ExitCode.USAGE)
     print_in(

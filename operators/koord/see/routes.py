@@ -367,8 +367,9 @@ def _what_if(snapshot: Snapshot, ask: Ask) -> Any:
     forms = EditForms(reading.state, split_subject, lambda: _read_defaults(snapshot), reading.sight)
     try:
         edits = [edit for document in written for edit in forms.read(document)]
-        before = snapshot.keep("outcomes", lambda: view_outcomes(reading.state))
-        answer = ask_what_if(reading, edits, limit_time(_TRIAL_SECONDS, monotonic), before)
+        limits = [limit_time(_TRIAL_SECONDS, monotonic) for _ in range(2)]
+        before = snapshot.keep("outcomes", lambda: view_outcomes(reading.state, limits[0]))
+        answer = ask_what_if(reading, edits, limits[1], before)
     except EditError as error:
         raise InvalidQuery(f"edits: {error}") from None
     return WithGaps(encode(answer), (*forms.gaps, *answer.gaps))
