@@ -80,6 +80,17 @@ def test_what_is_no_such_list_is_garbled(body: bytes) -> None:
         read_metrics(body, PODS, lambda _: "", 60.0)
 
 
+def test_what_is_null_costs_nobody_a_report() -> None:
+    null = b'{"metadata":{"name":"p","namespace":"a"},"containers":null}'
+    empty = PODS.replace(b'{"metadata":{"name":"elsewhere","namespace":"a"},"containers":[]}', null)
+    reports = read_metrics(NODES, empty, lambda _: "n0", 60.0)
+    assert reports["n0"].usage == REPORT.usage
+    usage = b'{"cpu":"1234567890n","memory":"2097152Ki"}'
+    unknown = read_metrics(NODES.replace(usage, b"null"), PODS, lambda _: "n0", 60.0)["n0"]
+    assert not unknown.is_reported, "it would look idle"
+    assert read_metrics(b'{"items":null}', b'{"items":null}', lambda _: "", 60.0) == {}
+
+
 def test_reports_are_replaced_and_end_where_nothing_is_served() -> None:
     loads = Loads()
     gone = {NODES_PATH: NotFound(404, "NotFound", "no such API"), PODS_PATH: b""}

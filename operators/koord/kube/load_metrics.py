@@ -43,25 +43,26 @@ class _Meta(Struct, gc=False):
 class _NodeMetrics(Struct, gc=False):
     metadata: _Meta
     timestamp: datetime | None = None
-    window: str = ""
-    usage: dict[str, str | int] = {}
+    window: str | None = None
+    usage: dict[str, str | int] | None = None
 
 
 class _ContainerMetrics(Struct, gc=False):
-    usage: dict[str, str | int] = {}
+    usage: dict[str, str | int] | None = None
 
 
 class _PodMetrics(Struct, gc=False):
     metadata: _Meta
-    containers: list[_ContainerMetrics] = []
+    containers: list[_ContainerMetrics] | None = None
+    """Null where nothing of a pod is measured yet: servers in Go write it so."""
 
 
 class _NodeMetricsList(Struct, gc=False):
-    items: list[_NodeMetrics] = []
+    items: list[_NodeMetrics] | None = None
 
 
 class _PodMetricsList(Struct, gc=False):
-    items: list[_PodMetrics] = []
+    items: list[_PodMetrics] | None = None
 
 
 _nodes_decoder: Final = msgspec.json.Decoder(_NodeMetricsList)
@@ -155,13 +156,13 @@ def read_metrics(
     try:
         listed, pods_listed = _nodes_decoder.decode(nodes).items, _pods_decoder.decode(pods).items
         by_node: dict[str, dict[str, PodLoad]] = {}
-        for pod in pods_listed:
+        for pod in pods_listed or ():
             key = f"{pod.metadata.namespace}/{pod.metadata.name}"
             with suppress(ValueError):
-                usage = _add_up(_read(container.usage) for container in pod.containers)
+                usage = _add_up(_read(container.usage) for container in pod.containers or ())
                 by_node.setdefault(node_of(key), {})[key] = PodLoad(usage)
         reports = {}
-        for node in listed:
+        for node in listed or ():
             name = node.metadata.name
             with suppress(ValueError):
                 reports[name] = _report(node, by_node.get(name, {}), interval)
@@ -173,21 +174,23 @@ def read_metrics(
 def _report(node: _NodeMetrics, pods: dict[str, PodLoad], interval: float) -> NodeLoad:
     usage = _read(node.usage)
     of_pods = _add_up(pod.usage for pod in pods.values())
-    window = float(parse_duration_seconds(node.window) or DEFAULT_WINDOW)
+    window = float(parse_duration_seconds(node.window or "") or DEFAULT_WINDOW)
     return NodeLoad(
         node.metadata.name,
         LoadSource.METRICS_API,
         node.timestamp.timestamp() if node.timestamp else 0.0,
         max(window, interval),
         window,
+        is_reported=bool(usage),
+        is_readable=bool(usage),
         usage=usage,
         system={name: max(0, amount - of_pods.get(name, 0)) for name, amount in usage.items()},
         pods=pods,
     )
 
 
-def _read(quantities: Mapping[str, str | int]) -> Amounts:
-    return {name: parse_usage(name, text) for name, text in quantities.items()}
+def _read(quantities: Mapping[str, str | int] | None) -> Amounts:
+    return {name: parse_usage(name, text) for name, text in (quantities or {}).items()}
 
 
 def _add_up(parts: Iterable[Amounts]) -> dict[str, int]:

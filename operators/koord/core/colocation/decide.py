@@ -134,9 +134,10 @@ def decide_offer(
         return OfferedByNode(name, OfferState.OFF, _reset(PUBLISHED, pods), resolved)
     report = state.plugin(Loads).of(name)
     degradation = find_degradation(report, resolved.strategy, now)
+    raw = own_limits_of(node).raw_allocatable
     seen = ColocatedNode(
         node.capacity or node.allocatable,
-        {**node.allocatable, **dict(own_limits_of(node).raw_allocatable)},
+        {**node.allocatable, **dict(raw)} if raw else node.allocatable,
         _count(pods, past, compat=compat),
         None if degradation is not None else report,
         dict(facts.reserved),
