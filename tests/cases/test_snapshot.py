@@ -1,6 +1,8 @@
 """A snapshot of a real cluster is planned again without it, with the same result."""
 
+import gzip
 import json
+import tarfile
 from pathlib import Path
 
 from tests.operators.conftest import Cluster
@@ -26,5 +28,12 @@ def test_a_snapshot_is_planned_as_the_cluster_was(cluster: Cluster, tmp_path: Pa
     document = json.loads(again.stdout)
     (unit,) = document["units"]
     assert unit["reason"] == "InsufficientNodes"
+    report = tmp_path / "report.tar.gz"
+    written = koord(cluster, "bug-report", "-o", str(report))
+    assert written.exit_code == 0, written.output
+    with tarfile.open(report) as tar:
+        assert tar.getnames()[:3] == ["versions.json", "status.json", "snapshot.ksnap"]
+        texts = [stream.read() for name in tar.getnames() if (stream := tar.extractfile(name))]
+    assert not [text for text in (*texts, gzip.decompress(texts[2])) if gang.encode() in text]
     shown = ask(cluster, "queue", "-n", cluster.namespace)["waiting"]
     assert unit["names"] in [entry["names"] for entry in shown]

@@ -16,6 +16,7 @@ NO_OUTPUT = {
     "watch",
     "release",
     "snapshot anonymise",
+    "bug-report",
     "demo",
     "sandbox up",
     "sandbox down",

@@ -80,6 +80,11 @@ COMMANDS: Final[Mapping[str, Command]] = {
             "Plan a snapshot again, without a cluster, and compare.",
         ),
         Command(
+            "bug-report",
+            f"{_HERE}.bug_report",
+            "Write what a bug report needs into a file, without names.",
+        ),
+        Command(
             "release",
             f"{_HERE}.release",
             "Take our gate off waiting pods, so that others place them.",

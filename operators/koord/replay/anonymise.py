@@ -44,7 +44,13 @@ class Anonymised:
 
     snapshot: SnapshotFile
     kept: tuple[str, ...]
+    names: frozenset[str]
+    """The texts that were replaced."""
     replace_text: Callable[[str], str]
+
+    def replace_name(self, text: str) -> str:
+        """Return a text that may be no name: then it stays."""
+        return self.replace_text(text) if text in self.names else text
 
 
 class CannotAnonymise(ValueError):  # noqa: N818 - what it says is what is wrong
@@ -114,7 +120,8 @@ def anonymise(snapshot: SnapshotFile) -> Anonymised:
         records=(),
         is_anonymised=True,
     )
-    return Anonymised(made, tuple(sorted(kept)), replace_text)
+    names = frozenset(seen.texts | pods) - kept
+    return Anonymised(made, tuple(sorted(kept)), names, replace_text)
 
 
 def _make_maps(seen: "_Seen", words: set[str]) -> tuple[OrderMap, OrderMap]:
@@ -245,7 +252,7 @@ _SAME: Final[Mapping[type, Callable[[Iterable[Any]], Any]]] = {
 def is_well_known(key: str) -> bool:
     """Whether a key is one of a domain that everybody knows."""
     domain = key.rpartition("/")[0]
-    return domain in WELL_KNOWN or domain.endswith(tuple(f".{known}" for known in WELL_KNOWN))
+    return domain in WELL_KNOWN or domain.endswith(tuple(f".{ending}" for ending in WELL_KNOWN))
 
 
 def _names_of(kind: Any) -> Iterator[str]:
