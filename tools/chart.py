@@ -99,6 +99,8 @@ INCLUDED = ("config", "serveConfig")
 """Texts that a helper of the chart makes."""
 OPTIONAL = ("image.pullPolicy", "imagePullSecrets", "tolerations")
 """Fields that are left out unless they are set."""
+LINKS = ('"links": []', '"links": {{ include "koord.pageLinks" . }}')
+"""Of a dashboard: to the page, where its address is known."""
 CLOSED = {"apiVersion": {"not": {}}, "kind": {"not": {}}}
 """Fields of the configuration that the chart writes itself."""
 NARROWED = {"httpAddress": {"type": "string", "pattern": ":8080$"}}
@@ -273,6 +275,7 @@ def render_template(part: Part, documents: list[Document]) -> str:
     text = yaml.dump_all(documents, Dumper=_Dumper, sort_keys=False, width=10_000)
     text = text.replace("{{", '{{ "{{" }}')  # of Prometheus and Grafana, to Helm it is text
     text = _LINE.sub(_write_line, text).replace(NAMESPACE, "{{ .Release.Namespace }}")
+    text = text.replace(*LINKS)
     if part.switch:
         text = f"{{{{- if .Values.{part.switch}.enabled }}}}\n{text}{{{{- end }}}}\n"
     return HEADER.format(source=part.source) + text

@@ -94,6 +94,17 @@ class TestHelm:
         expected = [one for part in PARTS for one in build_part(kubectl, part)]
         assert by_name(render(*switches)) == by_name(expected)
 
+    def test_dashboards_link_the_page_if_its_address_is_known(self):
+        boards = ("monitoring.dashboard.enabled=true", "monitoring.teamDashboard.enabled=true")
+        address = "monitoring.pageUrl=https://koord.example.com/"
+        rendered = [one for one in render(*boards, address) if one["kind"] == "ConfigMap"]
+        texts = [text for one in rendered for name, text in one["data"].items() if ".json" in name]
+        assert len(texts) == 2
+        for text in texts:
+            urls = {link["url"] for link in json.loads(text)["links"]}
+            paths = ("queue", "quotas", "health")
+            assert urls == {f"https://koord.example.com/page/{path}" for path in paths}
+
     def test_right_to_evict_can_be_left_out(self):
         assert "pods/eviction" in json.dumps(render())
         roles = [one for one in render("eviction.enabled=false") if one["kind"] == "ClusterRole"]

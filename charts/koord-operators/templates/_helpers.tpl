@@ -9,3 +9,14 @@ kind: OperatorConfiguration
 logFormat: json
 see: {{- toYaml .Values.serve.see | nindent 2 }}
 {{- end -}}
+{{- define "koord.pageLinks" -}}
+{{- $links := list -}}
+{{- with .Values.monitoring.pageUrl -}}
+{{- $page := printf "%s/page" (trimSuffix "/" .) -}}
+{{- range $title, $path := dict "What waits" "queue" "Quotas" "quotas" "What is not well" "health" -}}
+{{- $link := dict "title" $title "type" "link" "url" (printf "%s/%s" $page $path) "targetBlank" true -}}
+{{- $links = append $links $link -}}
+{{- end -}}
+{{- end -}}
+{{ toJson $links }}
+{{- end -}}
