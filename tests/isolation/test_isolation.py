@@ -15,6 +15,7 @@ from tests.isolation import (
     of_nodes,
     of_queues,
     of_serve,
+    of_usage,
     of_writers,
 )
 from tests.isolation.plays import PLAYS, Patch
@@ -36,6 +37,7 @@ assert of_decisions.__doc__, (
     of_nodes.__doc__,
     of_queues.__doc__,
     of_serve.__doc__,
+    of_usage.__doc__,
     of_writers.__doc__,
 )  # in PLAYS
 

@@ -34,6 +34,7 @@ from koord.core.usage.segments import (
 )
 from koord.core.usage.slices import SliceSpan, share_slices
 from koord.core.usage.tables import By, UsageRow, UsageTable, format_hours, tabulate
+from koord.isolation import Isolation
 
 UNIT: Final = "milliGpuMs"
 """What ``held`` counts: thousandths of GPUs times milliseconds."""
@@ -46,34 +47,44 @@ def find_segments(state: ClusterState, now: float, user_label: str = "") -> Iter
     A pod begins when it is bound. Room that is held for a Reservation and that no pod uses is none.
     ``user_label`` is the label that names the user.
     """
-    models: dict[str, str] = {}
     pods = [
         pod
         for pod in state.pods.values()
         if pod.node and pod.handling not in {Handling.RESERVE, Handling.STAND_IN}
     ]
-    slices = _share_slices(pods, now)
+    slices, models = _share_slices(pods, now), dict[str, str]()
+    isolated = Isolation("usage-segments")
     for pod in pods:
         if pod.node not in models:
             row = state.table.row_of.get(pod.node)
             models[pod.node] = "" if row is None else model_of(state.table.node_at(row))
-        held = measure_gpus(pod)
-        start, end, basis = _times_of(pod, now)
-        cause, by = find_cause(pod) or ("", "")
-        segment = make_segment(
-            pod.uid,
-            make_holder(state, pod, models[pod.node] if held.amount else "", user_label),
-            start,
-            end,
-            held.with_slices(slices.get(pod.uid, 0)),
-            basis=basis,
-            amounts=other_amounts_of(pod),
-            flags=_flags_of(held),
+        share = slices.get(pod.uid, 0)
+        segment = isolated.call(
+            pod.uid, _make_segment, state, pod, now, models[pod.node], share, user_label
         )
-        if cause:
-            saved = _ms(pod.checkpointed)
-            segment = replace(segment, cause=str(cause), by=by, checkpointed=saved)
-        yield segment
+        if segment is not None:
+            yield segment
+
+
+def _make_segment(  # noqa: PLR0913, PLR0917 - what is known of all pods together comes with one
+    state: ClusterState, pod: Pod, now: float, model: str, slices: int, user_label: str
+) -> Segment:
+    held = measure_gpus(pod)
+    start, end, basis = _times_of(pod, now)
+    segment = make_segment(
+        pod.uid,
+        make_holder(state, pod, model if held.amount else "", user_label),
+        start,
+        end,
+        held.with_slices(slices),
+        basis=basis,
+        amounts=other_amounts_of(pod),
+        flags=_flags_of(held),
+    )
+    cause, by = find_cause(pod) or ("", "")
+    if not cause:
+        return segment
+    return replace(segment, cause=str(cause), by=by, checkpointed=_ms(pod.checkpointed))
 
 
 def look_at(state: ClusterState, now: float, user_label: str = "") -> UsageLook:

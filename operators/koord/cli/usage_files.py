@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from koord.answers.usage_rows import Row
-from koord.cli.common import ExitCode, fail
+from koord.cli.common import ExitCode, fail, write_document
 from koord.cli.usage_options import UsageOutput
 from koord.plain_text import escape_line
 
@@ -30,7 +30,7 @@ def write_rows(rows: Iterable[Row], columns: Sequence[str], output: UsageOutput)
         sys.stdout.buffer.write(format_parquet(rows, columns))
         return
     text = format_csv(rows, columns) if output is UsageOutput.CSV else format_lines(rows)
-    sys.stdout.write(text)
+    write_document(text)
 
 
 def format_csv(rows: Iterable[Row], columns: Sequence[str]) -> str:

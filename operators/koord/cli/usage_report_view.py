@@ -6,7 +6,6 @@ link, a picture or a script.
 
 import html
 import re
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from koord.answers.encoding import encode
 from koord.answers.usage import find_parents, find_segments
 from koord.answers.usage_report import AmountLine, QuotaLine, UsageReport, make_report
 from koord.cli.cluster import read_without_target, refuse_gaps
-from koord.cli.common import ExitCode, fail
+from koord.cli.common import ExitCode, fail, write_document
 from koord.cli.usage_options import ReportOutput
 from koord.cli.usage_period import choose_period, format_span
 from koord.core.model.text import format_time
@@ -77,11 +76,11 @@ def show(request: ReportRequest, kubeconfig: str, context: str, output: ReportOu
     if request.quota and not report.quotas:
         fail(f"quota {request.quota} is not known, and held nothing then", ExitCode.USAGE)
     if output is ReportOutput.JSON:
-        sys.stdout.write(f"{msgspec.json.encode(encode(report)).decode()}\n")
+        write_document(f"{msgspec.json.encode(encode(report)).decode()}\n")
         return
     sections = list(make_sections(report, period.name, request))
     write = write_html if output is ReportOutput.HTML else write_markdown
-    sys.stdout.write(write(sections))
+    write_document(write(sections))
 
 
 def parse_prices(texts: Sequence[str]) -> Mapping[str, Decimal]:

@@ -19,6 +19,7 @@ from koord.core.usage.counters import ResourceLabels, UsageCounters, UsageKind, 
 from koord.core.usage.lost import find_cause, find_lost
 from koord.core.usage.segments import MS_PER_SECOND, Holder, make_segment, start_of
 from koord.core.usage.slices import SliceSlots
+from koord.isolation import Isolation
 
 if TYPE_CHECKING:
     from koord.core.engine.state_view import StateView
@@ -86,6 +87,7 @@ class UsageTimes(Plugin):
         self._version: object = None
         self._is_counting = False
         self._sampled = float("-inf")
+        self._isolated = Isolation("usage")
 
     @override
     def upsert_node(self, row: int, node: Node) -> None:
@@ -158,12 +160,14 @@ class UsageTimes(Plugin):
             self._version, self._is_counting = version, True
             self._changed.update(self._pods)
         for uid in sorted(self._changed, key=self._is_hold):
-            self._count(uid)
+            with self._isolated.of(uid):
+                self._count(uid)
         self._changed.clear()
         self._ended.clear()
         if not 0 <= self.view.now - self._sampled < SAMPLE_SECONDS:
             self._sampled = self.view.now
-            self._gpus.hold_all(_QUOTAS, self._sources.levels_of(self.view), self._now)
+            with self._isolated.of(_QUOTAS):
+                self._gpus.hold_all(_QUOTAS, self._sources.levels_of(self.view), self._now)
 
     def note_waiting(self, waiting: Mapping[UsageLabels, int], now: float) -> None:
         """Count what is waited for from now on; ``now`` is in seconds since the epoch."""
