@@ -14,7 +14,7 @@ from koord.answers.reason_context import ContextFinder
 from koord.core.engine.scoring import Scoring
 from koord.core.engine.state import ClusterState
 from koord.core.eviction.preemption import find_preempting
-from koord.core.model.plan import Unit
+from koord.core.model.plan import Unit, UnitKey
 from koord.core.model.reasons import Reason
 
 
@@ -44,12 +44,23 @@ class Outcomes:
     planned: PlannedUnits
     left: frozenset[UnitSource] = frozenset()
 
-    def explain(self, decision: Decision, contexts: ContextFinder) -> Reason | None:
-        """Return why it waits, with its context; the state is as it was planned."""
-        reason, unit = decision.reason, decision.unit
-        if unit is None or reason is None or reason is not self.planned.refusals.get(unit.key):
+
+class Explainer:
+    """Tells why sources wait, with what else is behind it; the state is as it was planned."""
+
+    def __init__(self, outcomes: Outcomes, contexts: ContextFinder) -> None:
+        self._planned, self._contexts = outcomes.planned, contexts
+        self._told: dict[UnitKey, Reason] = {}
+        """Unit that was planned -> its reason with the context, which all that are like it have."""
+
+    def explain(self, decision: Decision) -> Reason | None:
+        reason, unit, planned = decision.reason, decision.unit, self._planned
+        if unit is None or reason is None or reason is not planned.refusals.get(unit.key):
             return reason
-        return contexts.add(unit, self.planned.reason_of(unit) or reason)
+        like = planned.alike.get(unit.key, unit)
+        if like.key not in self._told:
+            self._told[like.key] = self._contexts.add(like, reason)
+        return planned.tell_as_its_own(unit, self._told[like.key])
 
 
 def view_outcomes(state: ClusterState, is_over: Callable[[], bool] = lambda: False) -> Outcomes:

@@ -55,8 +55,13 @@ class PlannedUnits:
 
     def reason_of(self, unit: Unit) -> Reason | None:
         """Return why a unit, or the rest of it, was refused, with the names of its own pods."""
-        reason, like = self.refusals.get(unit.key), self.alike.get(unit.key)
-        return reason if reason is None or like is None else _tell_of(unit, reason, like)
+        reason = self.refusals.get(unit.key)
+        return None if reason is None else self.tell_as_its_own(unit, reason)
+
+    def tell_as_its_own(self, unit: Unit, reason: Reason) -> Reason:
+        """Return the reason of the unit that was planned, with the names of a unit's own pods."""
+        like = self.alike.get(unit.key)
+        return reason if like is None else _tell_of(unit, reason, like)
 
     def complete(
         self, units: Iterable[Unit], add: Callable[[Unit, Reason], Reason]

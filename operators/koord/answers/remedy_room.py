@@ -9,7 +9,7 @@ from functools import lru_cache
 from heapq import nsmallest
 from typing import Any, Final
 
-from koord.answers.edits import Edit, Trial, source_of
+from koord.answers.edits import Edit, Trial
 from koord.answers.moves import MoveQuestion, ask_moves
 from koord.answers.preemption import find_plan, find_unit
 from koord.answers.remedies import Remedy, RemedyActor, RemedyKind, Verified
@@ -21,7 +21,7 @@ from koord.core.engine.state import ClusterState
 from koord.core.eviction.model import Preemption
 from koord.core.eviction.search import PreemptionContext
 from koord.core.model.constraints import PodConstraints
-from koord.core.model.gangs import ObservedPodGroup
+from koord.core.model.gangs import GangKey, ObservedPodGroup
 from koord.core.model.pods import Pod, PodShape
 from koord.core.model.reasons import Reason
 from koord.core.model.text import format_time, named, plural
@@ -82,7 +82,7 @@ def _find_next_endings(search: RemedySearch, reason: Reason) -> list[Ending] | N
     if isinstance(reason, InsufficientNodes):
         resource = reason.resource
     running = _find_users(state, resource)
-    if len({source_of(pod) for pod in running.values()}) > MOST_SOURCES:
+    if running is None:
         return None
     run_time_of = state.plugin(Queues).limits.run_time_of_running
     endings = []
@@ -94,15 +94,24 @@ def _find_next_endings(search: RemedySearch, reason: Reason) -> list[Ending] | N
     return nsmallest(MOST_ENDINGS, endings, key=lambda ending: (ending.end, ending.name))
 
 
-def _find_users(state: ClusterState, resource: str) -> Mapping[str, Pod]:
-    """Return what is on nodes and uses a resource, and all else that ends with it, by uid."""
-    pods = [pod for pod in state.pods.values() if pod.planned_node]
-    if not resource:
-        return {pod.uid: pod for pod in pods}
-    users = [pod for pod in pods if _uses(pod.shape, resource)]
-    gangs = {pod.gang.key for pod in users if pod.gang is not None}
+def _find_users(state: ClusterState, resource: str) -> Mapping[str, Pod] | None:
+    """Return what is on nodes and uses a resource, and all else that ends with it, by uid.
+
+    None if that is more than is looked at.
+    """
+    singles: dict[str, Pod] = {}
+    gangs: set[GangKey] = set()
+    for pod in state.pods.values():
+        if not pod.planned_node or (resource and not _uses(pod.shape, resource)):
+            continue
+        if pod.gang is None:
+            singles[pod.uid] = pod
+        else:
+            gangs.add(pod.gang.key)
+        if len(singles) + len(gangs) > MOST_SOURCES:
+            return None
     members = (pod for gang in gangs for pod in state.gangs.members(gang).values())
-    return {pod.uid: pod for pod in (*users, *members)}
+    return singles | {pod.uid: pod for pod in members}
 
 
 @lru_cache(maxsize=1024)

@@ -11,7 +11,7 @@ from koord.answers.edits import Edit, Trial, UnitSource, apply_edits, find_membe
 from koord.answers.encoding import encode
 from koord.answers.envelope import AnswerGap, GapCause
 from koord.answers.explain import PlacementState
-from koord.answers.outcomes import Decision, Outcomes, view_outcomes
+from koord.answers.outcomes import Decision, Explainer, Outcomes, view_outcomes
 from koord.answers.preemption import find_plan
 from koord.answers.reading import Reading
 from koord.answers.reason_context import ContextFinder
@@ -236,9 +236,9 @@ def _tell_after(
     reading: Reading, trial: Trial, after: Outcomes, pairs: Sequence[_Pair]
 ) -> Iterator[UnitChange]:
     """Yield changes with the reasons of now; those of before are not told yet."""
-    contexts = ContextFinder(reading.state, reading.reclaim, is_once=True)
+    explainer = _make_explainer(reading, after)
     for pair in pairs:
-        ref, then = _make_ref(trial, pair.source), _tell(after, pair.after, contexts)
+        ref, then = _make_ref(trial, pair.source), _tell(pair.after, explainer)
         yield UnitChange(ref, _GONE, then)
 
 
@@ -246,19 +246,22 @@ def _tell_before(
     reading: Reading, before: Outcomes, pairs: Sequence[_Pair], changes: Sequence[UnitChange]
 ) -> Iterator[UnitChange]:
     """Yield changes with the reasons of before, in the state as it was then."""
-    contexts = ContextFinder(reading.state, reading.reclaim, is_once=True)
+    explainer = _make_explainer(reading, before)
     for pair, change in zip(pairs, changes, strict=True):
-        yield replace(change, before=_tell(before, pair.before, contexts))
+        yield replace(change, before=_tell(pair.before, explainer))
 
 
-def _tell(
-    outcomes: Outcomes, outcome: Decision | UnitOutcome, contexts: ContextFinder
-) -> UnitOutcome:
+def _make_explainer(reading: Reading, outcomes: Outcomes) -> Explainer:
+    contexts = ContextFinder(reading.state, reading.reclaim, is_once=True)
+    return Explainer(outcomes, contexts)
+
+
+def _tell(outcome: Decision | UnitOutcome, explainer: Explainer) -> UnitOutcome:
     if isinstance(outcome, UnitOutcome):
         return outcome
     if outcome.starts:
         return UnitOutcome(PlacementState.PLACEABLE)
-    return UnitOutcome(_WAITS, outcomes.explain(outcome, contexts))
+    return UnitOutcome(_WAITS, explainer.explain(outcome))
 
 
 def _make_ref(trial: Trial, source: UnitSource) -> UnitRef:
