@@ -24,6 +24,8 @@ from tests.store.stores import (
     read_all,
 )
 
+from koord.answers.happenings import SeenObjects, Subject
+from koord.answers.story import make_story
 from koord.core.usage.segments import Window
 from koord.store.errors import StoreBusyError, StoreError, StoreInUseError, StoreUnusableError
 from koord.store.keeper import MOST_WAITING
@@ -141,6 +143,23 @@ def test_a_unit_is_found_by_all_its_names(path):
     assert [each["seq"] for each in reader.story("team-a", "old-0").rows] == [3, 4]
     for namespace, name, kind in (("team-b", "train", ""), ("team-a", "train", "Pod")):
         assert not reader.story(namespace, name, kind).rows
+
+
+def test_a_story_has_the_terms_and_gaps_since_its_first_record(path):
+    fill(
+        path,
+        [
+            make_line(1, EPOCH, "Term", unit=None, trace=""),
+            make_line(2, EPOCH + 1, "Seen"),
+            make_line(3, EPOCH + 2, "Seen", name="other"),
+            make_line(4, EPOCH + 3, "Gap", unit=None, trace=""),
+        ],
+    )
+    rows = StoreReader(path).story("team-a", "train").rows
+    assert [each["seq"] for each in rows] == [2, 4]
+    story = make_story(Subject("", "team-a", "train"), rows, SeenObjects(), EPOCH + 60_000)
+    assert [each.what for each in story.happenings] == ["Seen"]
+    assert not StoreReader(path).story("team-a", "none").rows
 
 
 def test_units_that_went_on_are_carried_into_a_range(path):

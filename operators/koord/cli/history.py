@@ -1,6 +1,7 @@
 """The command ``koord history``: only its command line."""
 # ruff: noqa: PLC0415 - what it does takes longer to load than --help and completion should
 
+from pathlib import Path
 from typing import Annotated, Final
 
 import typer
@@ -50,6 +51,10 @@ def history(  # noqa: PLR0917 - typer calls it, by name
             help="ADDRESS:PORT of the leader's feed, where kubectl port-forward leads to it.",
         ),
     ] = "",
+    store: Annotated[
+        Path | None,
+        typer.Option("--store", help="File of koord audit record, instead of the feed."),
+    ] = None,
     output: Form = Output.TEXT,
     kubeconfig: Kubeconfig = "",
     context: Context = "",
@@ -68,7 +73,7 @@ def history(  # noqa: PLR0917 - typer calls it, by name
 
       koord history pod worker-0 --at 2026-11-25T07:00:30Z
 
-      koord history job/train --output json
+      koord history job/train --store see.db --output json
     """
     from koord.cli.history_view import HistoryRequest, show
 
@@ -76,7 +81,7 @@ def history(  # noqa: PLR0917 - typer calls it, by name
     if kind in NO_UNITS or kind == "reservation":
         raise typer.BadParameter("give a pod, podgroup or workload", param_hint="KIND")
     request = HistoryRequest(
-        _KINDS.get(kind, kind), namespace, name, parse_age(since), parse_moment(at), feed
+        _KINDS.get(kind, kind), namespace, name, parse_age(since), parse_moment(at), feed, store
     )
     show(request, kubeconfig, context, output)
 

@@ -7,6 +7,7 @@ import asyncio
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 from rich.console import RenderableType
@@ -29,6 +30,8 @@ from koord.cli.story_objects import read_objects
 from koord.core.model.text import format_age, named
 from koord.kube.client import Client
 from koord.kube.errors import KubeError
+from koord.store.errors import StoreError
+from koord.store.reading import StoreReader
 
 _BAR: Final = 24
 _SOURCES: Final = {
@@ -52,6 +55,8 @@ class HistoryRequest:
     since: float = 0.0
     at: str = ""
     feed: str = ""
+    store: Path | None = None
+    """A file to read records from, instead of the feed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,8 +181,19 @@ async def _read(request: HistoryRequest, kubeconfig: str, context: str) -> _Sour
         typed = Subject(request.kind, request.namespace or access.namespace, request.name)
         subject, problem = await _find_subject(client, typed)
         leader = await read_leader(client)
-        feed = await read_feed(find_address(leader, request.feed), leader)
+        if request.store is not None:
+            feed = _read_store(request.store, subject)
+        else:
+            feed = await read_feed(find_address(leader, request.feed), leader)
         return _Sources(subject, leader, feed, await read_objects(client, subject), problem)
+
+
+def _read_store(path: Path, subject: Subject) -> FeedRecords:
+    try:
+        scan = StoreReader(path).story(subject.namespace, subject.name)
+    except StoreError as error:
+        return FeedRecords(problem=str(error))
+    return FeedRecords(scan.rows)
 
 
 async def _find_subject(client: Client, typed: Subject) -> tuple[Subject, str]:

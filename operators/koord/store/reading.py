@@ -31,6 +31,7 @@ _AT_ONCE: Final = 1000
 _STEPS: Final = 10_000
 """Of SQLite, after which the clock is looked at."""
 MOST_TRACES: Final = 64
+MOST_OF_NO_UNIT: Final = 2000
 _RECORDS: Final = "SELECT term, seq, at, body FROM record WHERE at >= ? AND at < ? ORDER BY at DESC"
 _RECORDS_OF_ONE: Final = (
     "SELECT term, seq, at, body FROM record WHERE namespace = ? AND at >= ? AND at < ?"
@@ -57,7 +58,12 @@ _UNITS: Final = (
     " WHERE name.namespace = ? AND name.name = ? AND (? = '' OR name.kind = ?)"
     " ORDER BY trace.last DESC LIMIT ?"
 )
-_STORY: Final = "SELECT term, seq, body FROM record WHERE trace = ? AND at >= ? ORDER BY at DESC"
+_STORY: Final = (
+    "SELECT term, seq, at, body FROM record WHERE trace = ? AND at >= ? ORDER BY at DESC"
+)
+_OF_NO_UNIT: Final = (
+    "SELECT term, seq, body FROM record WHERE namespace = '' AND at >= ? ORDER BY at DESC"
+)
 _SEGMENTS: Final = "SELECT body FROM segment WHERE until >= ? AND start < ? ORDER BY uid, start"
 _SEGMENTS_OF_ONE: Final = (
     "SELECT body FROM segment WHERE namespace = ? AND until >= ? AND start < ? ORDER BY uid, start"
@@ -245,6 +251,7 @@ class StoreReader:
     ) -> Scan[Document]:
         """Return the records of units that have, or had, a name; those of the latest units.
 
+        Since the first of them also those about no unit: terms, gaps, and changes of quotas.
         ``kind``: ``Unit``, ``Pod``, or that of an owner; empty for any.
         """
         with self._open(bounds) as reading:
@@ -253,9 +260,16 @@ class StoreReader:
                 _UNITS, (namespace, name, kind, kind, MOST_TRACES)
             ).fetchall()
             rows: list[tuple[int, int, Document]] = []
+            first = 1 << 62
             for (trace,) in names:
                 most = bounds.rows - len(rows)
-                for term, seq, body in reading.rows(_STORY, (trace, floor), most):
+                for term, seq, at, body in reading.rows(_STORY, (trace, floor), most):
+                    document = reading.decode(body, read_document)
+                    first = min(first, at)
+                    if document is not None:
+                        rows.append((term, seq, document))
+            if rows:
+                for term, seq, body in reading.rows(_OF_NO_UNIT, (first,), MOST_OF_NO_UNIT):
                     document = reading.decode(body, read_document)
                     if document is not None:
                         rows.append((term, seq, document))
