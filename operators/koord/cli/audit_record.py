@@ -59,14 +59,16 @@ async def _follow(
         loop.add_signal_handler(signal.SIGTERM, task.cancel)
     try:
         async with open_client(kubeconfig, context) as (client, _):
-            await _run(request, store, client)
+            await record_decisions(request, store, client)
     except asyncio.CancelledError:
         say("ended", err=True)
     except ExceptionGroup as group:
         raise group.exceptions[0] from group
 
 
-async def _run(request: RecordRequest, store: RecordStore, client: Client) -> None:
+async def record_decisions(request: RecordRequest, store: RecordStore, client: Client) -> None:
+    """Follow the feed of whoever leads, until it is cancelled."""
+
     async def find() -> FeedAddress:
         leader = await read_leader(client)
         address = find_address(leader, request.feed)
