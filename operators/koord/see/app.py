@@ -33,7 +33,9 @@ from koord.see.stream import MOST_STREAMS, EventStreams
 BASE: Final = "/apis/answers.operators.koordinator.sh/v1alpha1"
 MOST_BODY: Final = 256 * 1024
 MOST_WAITING: Final = 16
-"""Answers that are asked for and not begun."""
+"""Answers that take a plan or more, are asked for and not given yet."""
+MOST_QUEUED: Final = 256
+"""All answers that are asked for and not given yet."""
 LEAST_COMPRESSED: Final = 1024
 _HEADERS: Final = {
     "Content-Security-Policy": (
@@ -82,7 +84,7 @@ class Limits:
     """Requests of all; of one so many as ``buckets`` says."""
     streams: int = MOST_STREAMS
     streams_each: int = MOST_STREAMS
-    waiting_each: int = MOST_WAITING
+    waiting_each: int = MOST_QUEUED
     """Answers that one asker waits for."""
 
 
@@ -102,6 +104,7 @@ class Server:
     _buckets: Buckets = field(default_factory=Buckets)
     _strangers: Buckets = field(default_factory=lambda: Buckets(_PER_ADDRESS, 2 * _PER_ADDRESS))
     _waiting: Counter[Hashable] = field(default_factory=Counter)
+    _plans: int = 0
 
     def __post_init__(self) -> None:
         limits = self.limits
@@ -246,7 +249,7 @@ class Server:
                 return web.Response(status=HTTPStatus.NOT_MODIFIED, headers={"ETag": tag})
             ask = Ask(dict(request.match_info), await _read_body(request) if route.body else {})
             question = RouteQuestion(route, ask, dict(request.query), looked.sight)
-            answer = await self._compute(asker, lambda: self._answer(question))
+            answer = await self._compute(asker, question)
             if isinstance(answer, web.Response):
                 return answer
             response = web.Response(body=answer, content_type="application/json")
@@ -259,17 +262,19 @@ class Server:
 
         return serve
 
-    async def _compute(
-        self, asker: Asker, compute: Callable[[], bytes | web.Response]
-    ) -> bytes | web.Response:
+    async def _compute(self, asker: Asker, question: RouteQuestion) -> bytes | web.Response:
         waiting, each = self._waiting, self.limits.waiting_each
-        if waiting.total() >= MOST_WAITING or waiting[asker.key] >= each:
+        is_costly = question.route.plans
+        is_full = waiting.total() >= MOST_QUEUED or (is_costly and self._plans >= MOST_WAITING)
+        if is_full or waiting[asker.key] >= each:
             many = f"{waiting[asker.key]} answers of yours, and {waiting.total()} of all,"
             return _refuse(HTTPStatus.TOO_MANY_REQUESTS, f"{many} are waited for")
         waiting[asker.key] += 1
+        self._plans += is_costly
         try:
-            return await self.snapshots.answer(compute)
+            return await self.snapshots.answer(lambda: self._answer(question))
         finally:
+            self._plans -= is_costly
             self._waiting -= Counter([asker.key])
 
     def _answer(self, question: RouteQuestion) -> bytes | web.Response:

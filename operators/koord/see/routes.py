@@ -115,6 +115,11 @@ class Route:
     """Whether all who ask about one snapshot get one answer; only of a GET."""
 
     @property
+    def plans(self) -> bool:
+        """Whether an answer takes a plan of its own, so that few are asked for at a time."""
+        return bool(self.body) or self.answer in {"Explanation", "Remedies"}
+
+    @property
     def method(self) -> str:
         return "POST" if self.body else "GET"
 
