@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from tests.manifests.waiting import wait_for
 from tests.operators.conftest import kubernetes_version
-from tests.profiles.make import CLASSES, EXCLUDED, PODS, PROFILES
+from tests.profiles.make import CLASSES, EXCLUDED, PODS, PROFILES, make_profile
 
 from koord.core.model.selectors import Requirement, SelectorOperator
 from koord.core.profiles.apply import apply_profiles
@@ -163,3 +163,55 @@ def test_policies_do_what_profiles_say(served: Sandbox, cases: Any) -> None:
         for name in names:
             for _, plural in (BINDING, POLICY):
                 served.client.delete(f"{ADMISSION}/{plural}/{name}")
+
+
+def test_reservations_get_labels_and_annotations(served: Sandbox) -> None:
+    profiles = [
+        make_profile(
+            "of-reservations",
+            selector={"matchLabels": {"of": "reservations"}},
+            labels={"team": "x"},
+            annotations={"note": "y"},
+            labelKeysMapping={"of": "copy"},
+            qosClass="BE",
+            priorityClassName="koord-batch",
+            schedulerName="somebody",
+        ),
+        make_profile(
+            "of-reservations-here",
+            selector={"matchLabels": {"of": "reservations"}},
+            namespaceSelector={"matchLabels": {NAMESPACE_NAME: "profiles-0"}},
+            labels={"here": "x"},
+        ),
+    ]
+    names = create_policies(served, profiles)
+    container = {"name": "c", "image": "x", "resources": {"requests": {"cpu": "1"}}}
+    body: dict[str, Any] = {
+        "apiVersion": "scheduling.koordinator.sh/v1alpha1",
+        "kind": "Reservation",
+        "metadata": {"name": "r", "labels": {"of": "reservations"}},
+        "spec": {
+            "owners": [{"labelSelector": {"matchLabels": {"a": "b"}}}],
+            "template": {"spec": {"containers": [container]}},
+        },
+    }
+    path = "/apis/scheduling.koordinator.sh/v1alpha1/reservations?dryRun=All"
+    seen: list[Any] = []
+
+    def is_labelled() -> bool:
+        seen.append(served.client.create(path, body))
+        return bool(seen[-1]["metadata"]["labels"].get("team") == "x")
+
+    try:
+        wait_for(is_labelled, "the policy is in force")
+    finally:
+        for name in names:
+            for _, plural in (BINDING, POLICY):
+                served.client.delete(f"{ADMISSION}/{plural}/{name}")
+    meta, template = seen[-1]["metadata"], seen[-1]["spec"]["template"]
+    qos = {"koordinator.sh/qosClass": "BE"}
+    assert meta["labels"] == {"of": "reservations", "team": "x", "copy": "reservations", **qos}
+    assert meta["annotations"] == {"note": "y"}
+    assert template["spec"]["containers"][0]["resources"] == {"requests": {"cpu": "1"}}
+    other = served.client.create(path, {**body, "metadata": {"name": "r"}})
+    assert not other["metadata"].get("labels")

@@ -96,7 +96,9 @@ class Scene:
 
 
 def test_policy_and_binding_are_written_once_and_taken_back():
-    scene = Scene(make_profile("a", labels={"x": "y"}), make_profile("b", priorityClassName="gone"))
+    here = {"matchLabels": {"kubernetes.io/metadata.name": "x"}}
+    first = make_profile("a", labels={"x": "y"}, namespaceSelector=here)
+    scene = Scene(first, make_profile("b", priorityClassName="gone"))
     scene.round()
     assert scene.server.writes == [f"{POLICIES}/koord-profile-a", f"{BINDINGS}/koord-profile-a"]
     assert scene.author.reason("a") == "Published"

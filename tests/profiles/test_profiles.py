@@ -10,6 +10,7 @@ from tests.profiles.make import CLASSES, EXCLUDED, PODS, PROFILES, make_pod, mak
 
 from koord.core.profiles.apply import apply_profiles, to_milli
 from koord.core.profiles.generate import (
+    RESERVATION_PREFIX,
     STAND_IN_PREFIX,
     PublishOutcome,
     generate,
@@ -35,6 +36,11 @@ def pod_with(resources=None, labels=None):
 
 def apply(pod, *profiles, namespace=None, classes=CLASSES):
     return apply_profiles(pod, namespace or {}, profiles, classes)
+
+
+def policies_for_pods(*profiles, classes=CLASSES):
+    policies = generate(profiles, classes, EXCLUDED).policies
+    return [policy for policy in policies if not policy.name.startswith(RESERVATION_PREFIX)]
 
 
 def resources_of(applied):
@@ -289,7 +295,7 @@ def test_selectors_that_exclude_each_other():
 
 def test_one_change_of_the_pod_is_called_again_only_where_that_is_harmless():
     def invocation(*profiles):
-        (policy,) = generate(profiles, CLASSES, EXCLUDED).policies
+        (policy,) = policies_for_pods(*profiles)
         return policy.spec["reinvocationPolicy"]
 
     assert invocation(make_profile("a", labels={"x": "y"})) == "IfNeeded"
@@ -365,11 +371,11 @@ def test_pods_that_no_profile_selects_stay(pod):
 
 def test_policy_is_bound_to_its_class():
     profiles = [make_profile("a", priorityClassName="patient"), make_profile("b", labels={"b": ""})]
-    policy, stand_in = generate(profiles, CLASSES, EXCLUDED).policies
+    policy, stand_in = policies_for_pods(*profiles)
     assert policy.priority_class == "patient"
     assert "paramKind" in policy.spec
     assert (stand_in.priority_class, "paramKind" in stand_in.spec) == ("", False)
-    again, _ = generate(profiles, {"patient": ClassValue(5101)}, EXCLUDED).policies
+    again, _ = policies_for_pods(*profiles, classes={"patient": ClassValue(5101)})
     assert again == policy, "the value is read when a pod is created"
 
 
@@ -381,9 +387,25 @@ def test_other_profiles_are_applied_without_the_class_if_it_is_the_same_twice():
         (make_profile("b", probability=0, labels={"b": ""}), 1),
         (make_profile("b", priorityClassName="patient", labels={"b": ""}), 1),
     ):
-        policies = generate([first, second], CLASSES, EXCLUDED).policies
-        assert len(policies) == count
+        assert len(policies_for_pods(first, second)) == count
     assert name_policy("a" * 253, STAND_IN_PREFIX) != name_policy("a" * 253)
+
+
+@pytest.mark.parametrize(
+    ("spec", "has_policy"),
+    [
+        ({"labels": {"a": "b"}}, True),
+        ({"qosClass": "BE"}, True),
+        ({"labels": {"a": "b"}, "namespaceSelector": {"matchLabels": {"x": "y"}}}, False),
+        ({"priorityClassName": "koord-batch", "schedulerName": "x"}, False),
+        ({"labels": {"a": "b"}, "probability": 30, "probabilityScope": "Owner"}, False),
+    ],
+)
+def test_profiles_that_write_labels_or_annotations_are_for_reservations(spec, has_policy):
+    policies = generate([make_profile("a", **spec)], CLASSES, EXCLUDED).policies
+    named = [policy for policy in policies if policy.name.startswith(RESERVATION_PREFIX)]
+    assert bool(named) is has_policy
+    assert all("spec" not in json.dumps(policy.spec["mutations"]) for policy in named)
 
 
 def test_new_value_of_one_of_several_classes_is_a_new_policy():

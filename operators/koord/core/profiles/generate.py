@@ -19,11 +19,17 @@ from koord.core.model.koordinator_class import (
 from koord.core.model.qos_rules import QosProblem, QosRule, describe, is_allowed
 from koord.core.profiles.model import ALWAYS, ClassValue, ColocationProfile, PutField, PutText
 from koord.core.profiles.overlap import group_profiles
-from koord.core.profiles.policy import can_stand_in, find_parameter, make_policy_spec
+from koord.core.profiles.policy import (
+    can_stand_in,
+    find_parameter,
+    make_policy_spec,
+    make_reservation_policy_spec,
+)
 
 PREFIX: Final = "koord-profile-"
 STAND_IN_PREFIX: Final = "koord-profile.without-class-"
 """Of policies that are applied where the PriorityClass of another one is not there."""
+RESERVATION_PREFIX: Final = "koord-profile.reservations-"
 MAX_NAME: Final = 253
 MAX_TEXT: Final = 96 * 1024
 """Characters that the profiles of one policy write; annotations of a pod may have 256 KiB."""
@@ -112,6 +118,10 @@ def generate(
             name = name_policy(members[0].name, STAND_IN_PREFIX)
             spec = make_policy_spec(members, classes, excluded, without=parameter)
             policies.append(GeneratedPolicy(name, spec, owners))
+        of_reservations = make_reservation_policy_spec(members, classes)
+        if of_reservations is not None:
+            name = name_policy(members[0].name, RESERVATION_PREFIX)
+            policies.append(GeneratedPolicy(name, of_reservations, owners))
         for profile in members:
             beside = tuple(other.name for other in members if other is not profile)
             verdicts.setdefault(

@@ -23,6 +23,7 @@ from koord.core.profiles.cel import (
     write_text,
 )
 from koord.core.profiles.model import (
+    ALWAYS,
     LABEL_VALUE,
     MAX_LABEL,
     AppendText,
@@ -65,6 +66,13 @@ _OF_CLASS: Final[Mapping[tuple[str, ...], str]] = {
     ),
 }
 """Fields that are taken from the PriorityClass as it is when a pod is created."""
+_OF_PODS: Final = {
+    "namespaceLabels": (
+        "has(namespaceObject.metadata.labels) ? namespaceObject.metadata.labels : {}"
+    ),
+    "priority": "has(object.spec.priority) ? int(object.spec.priority) : 0",
+}
+"""Variables that other objects than pods do not have."""
 _LOT_DIGITS: Final = 4
 _LOTS: Final = 16**_LOT_DIGITS
 
@@ -106,6 +114,55 @@ def make_policy_spec(
                     "scope": "Namespaced",
                 }
             ],
+        },
+        "variables": [
+            {"name": name, "expression": text} for name, text in writer.variables.items()
+        ],
+        "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": expression}}],
+    }
+
+
+def find_metadata_steps(steps: Sequence[Step]) -> tuple[Step, ...]:
+    """Return what a profile does to reservations: to labels and annotations.
+
+    The class of a reservation is that of its template, which no profile writes.
+    """
+    return tuple(
+        step
+        for step in steps
+        if not isinstance(step, PutField | ReplaceText) and step.where is not TextMap.NODE_SELECTOR
+    )
+
+
+def make_reservation_policy_spec(
+    group: Sequence[ColocationProfile], classes: Mapping[str, ClassValue]
+) -> dict[str, Any] | None:
+    """Return the ``spec`` of the policy of a group for reservations; None if it does nothing.
+
+    They have no namespace: profiles for certain namespaces are not for them.
+    """
+    members = [profile for profile in group if not profile.namespace_selector]
+    if not any(
+        profile.probability >= ALWAYS and find_metadata_steps(profile.steps(classes))
+        for profile in members
+    ):
+        return None
+    writer = _PolicyWriter(members, classes, is_for_pods=False)
+    expression = writer.write()
+    rule = {
+        "apiGroups": ["scheduling.koordinator.sh"],
+        "apiVersions": ["v1alpha1"],
+        "operations": ["CREATE"],
+        "resources": ["reservations"],
+        "scope": "Cluster",
+    }
+    return {
+        "failurePolicy": "Ignore",
+        "reinvocationPolicy": "IfNeeded" if _is_repeatable(members) else "Never",
+        "matchConstraints": {
+            "objectSelector": {},
+            "namespaceSelector": {},
+            "resourceRules": [rule],
         },
         "variables": [
             {"name": name, "expression": text} for name, text in writer.variables.items()
@@ -165,6 +222,8 @@ class _PolicyWriter:
     """Whether values are those of the class that the policy is bound to."""
     without: str = ""
     """A PriorityClass whose profiles write nothing: another policy is theirs."""
+    is_for_pods: bool = True
+    """Otherwise for reservations: only labels and annotations are written."""
     variables: dict[str, str] = field(default_factory=dict)
     _texts: dict[tuple[TextMap, str], str] = field(default_factory=dict)
     """Key that somebody reads -> the list with its text at this point, empty without one."""
@@ -173,17 +232,20 @@ class _PolicyWriter:
 
     def write(self) -> str:
         """Return the expression of the mutation."""
-        steps = [
-            profile.steps(self.classes) if self._writes(profile) else () for profile in self.group
-        ]
+        steps = [self._steps_of(profile) if self._writes(profile) else () for profile in self.group]
         self._declare(steps)
         self._add_parents(steps)
         for number, made in enumerate(steps):
             for part in _split(made):
                 self._apply(number, part)
-        self._translate()
+        if self.is_for_pods:
+            self._translate()
         listed = ",\n".join(self._operations)
         return f"[\n{listed}\n].flatten()"
+
+    def _steps_of(self, profile: ColocationProfile) -> tuple[Step, ...]:
+        steps = profile.steps(self.classes)
+        return steps if self.is_for_pods else find_metadata_steps(steps)
 
     def _writes(self, profile: ColocationProfile) -> bool:
         return profile.probability > 0 and not self._is_left_out(profile)
@@ -198,11 +260,9 @@ class _PolicyWriter:
         self.variables |= {
             "labels": f"has({labels}) ? {labels} : {{}}",
             "annotations": f"has({annotations}) ? {annotations} : {{}}",
-            "namespaceLabels": (
-                "has(namespaceObject.metadata.labels) ? namespaceObject.metadata.labels : {}"
-            ),
-            "priority": "has(object.spec.priority) ? int(object.spec.priority) : 0",
         }
+        if self.is_for_pods:
+            self.variables |= _OF_PODS
         self._declare_matches()
         read = {(TextMap.LABELS, PRIORITY_CLASS_LABEL), (TextMap.LABELS, QOS_LABEL)}
         for made in steps:
@@ -235,12 +295,14 @@ class _PolicyWriter:
                 )
 
     def _write_selected(self, profile: ColocationProfile) -> str:
-        if len(self.group) == 1:
+        if len(self.group) == 1 and self.is_for_pods:
             return TRUE  # the constraints of the policy say so
         return join_all(
             (
                 write_selector(profile.selector, _LABELS),
-                write_selector(profile.namespace_selector, _NAMESPACE_LABELS),
+                write_selector(profile.namespace_selector, _NAMESPACE_LABELS)
+                if self.is_for_pods
+                else TRUE,
             )
         )
 
@@ -258,7 +320,7 @@ class _PolicyWriter:
             for step in made:
                 for path, absent in _list_parents(step):
                     parents.setdefault(path, (absent, []))[1].append(_is_match(number))
-        if any(
+        if self.is_for_pods and any(
             not profile.skips_resources and not self._is_left_out(profile) for profile in self.group
         ):
             absent = _write_absent(TextMap.ANNOTATIONS)
