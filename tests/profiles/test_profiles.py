@@ -371,11 +371,11 @@ def test_pods_that_no_profile_selects_stay(pod):
 
 def test_policy_is_bound_to_its_class():
     profiles = [make_profile("a", priorityClassName="patient"), make_profile("b", labels={"b": ""})]
-    policy, stand_in = policies_for_pods(*profiles)
+    stand_in, policy = policies_for_pods(*profiles)
     assert policy.priority_class == "patient"
     assert "paramKind" in policy.spec
     assert (stand_in.priority_class, "paramKind" in stand_in.spec) == ("", False)
-    again, _ = policies_for_pods(*profiles, classes={"patient": ClassValue(5101)})
+    _, again = policies_for_pods(*profiles, classes={"patient": ClassValue(5101)})
     assert again == policy, "the value is read when a pod is created"
 
 

@@ -34,6 +34,8 @@ COMPLETE: Final = "Complete"
 AGAIN_SECONDS: Final = 30.0
 """How often the policies in the cluster are compared with those that are to be there."""
 RETRY_SECONDS: Final = 5.0
+SETTLED_SECONDS: Final = 3.0
+"""After how long the API server has seen a new policy: it looks once a second."""
 _PAUSE: Final = Pause(0.2, 1.0)
 _MAX_PATHS: Final = 8
 _NOBODY: Final = ""
@@ -114,6 +116,8 @@ class ColocationProfilePolicy:
         profile = self._seen.get(name)
         if profile is not None:
             self._write_status(profile)
+        if self._outcome.is_pending:
+            return SETTLED_SECONDS
         if self._outcome.errors:
             return RETRY_SECONDS
         return AGAIN_SECONDS if profile is not None and self.is_enabled else None
@@ -129,6 +133,8 @@ class ColocationProfilePolicy:
             text = str(error)
             self._outcome = PublishedPolicies({policy.name: text for policy in wanted})
         self._due = now + (RETRY_SECONDS if self._outcome.errors else AGAIN_SECONDS) - 1.0
+        if self._outcome.is_pending:
+            self._due = now + SETTLED_SECONDS - 1.0
 
     def _write_status(self, profile: ColocationProfile) -> None:
         verdict = self._judge(profile)

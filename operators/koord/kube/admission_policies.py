@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from koord.api.clustercolocationprofile import ClusterColocationProfile
-from koord.core.profiles.generate import GeneratedPolicy
+from koord.core.profiles.generate import STAND_IN_PREFIX, GeneratedPolicy
 from koord.kube.client import Client, Media
 from koord.kube.errors import KubeError, NotFound
 from koord.kube.wire import WireObjectMeta
@@ -44,6 +44,8 @@ class PublishedPolicies:
 
     errors: dict[str, str] = field(default_factory=dict)
     is_served: bool = True
+    is_pending: bool = False
+    """Whether policies are left that are to be deleted a moment later."""
 
 
 class PolicyWriter:
@@ -72,10 +74,14 @@ class PolicyWriter:
                 await self._write_one(BINDING, make_binding(policy), present)
             except KubeError as error:
                 outcome.errors[name] = str(error)
+        is_new = policies.keys() - present[POLICY[1]].keys()
         # Bindings first: a binding without its policy would be an error in the log of the server.
         for _, plural in (BINDING, POLICY):
             for name, meta in present[plural].items():
-                if name not in policies:
+                if name not in policies and is_new and name.startswith(STAND_IN_PREFIX):
+                    # It stands in until the API server has seen what takes its place.
+                    outcome.is_pending = True
+                elif name not in policies:
                     await self._delete(plural, name, meta, outcome)
         return outcome
 

@@ -112,12 +112,13 @@ def generate(
         owners = tuple((profile.name, profile.uid) for profile in members)
         spec = make_policy_spec(members, classes, excluded)
         parameter = find_parameter(members)
-        policies.append(GeneratedPolicy(policy, spec, owners, parameter))
         if can_stand_in(members):
-            # Without the class the policy above is not applied, until it is written without it.
+            # Without the class the policy of all is not applied, until it is written without it.
+            # This one is written first, so that it is there whenever that one is.
             name = name_policy(members[0].name, STAND_IN_PREFIX)
-            spec = make_policy_spec(members, classes, excluded, without=parameter)
-            policies.append(GeneratedPolicy(name, spec, owners))
+            stand_in = make_policy_spec(members, classes, excluded, without=parameter)
+            policies.append(GeneratedPolicy(name, stand_in, owners))
+        policies.append(GeneratedPolicy(policy, spec, owners, parameter))
         of_reservations = make_reservation_policy_spec(members, classes)
         if of_reservations is not None:
             name = name_policy(members[0].name, RESERVATION_PREFIX)
