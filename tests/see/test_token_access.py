@@ -18,8 +18,9 @@ from tests.see.reviewer import Reviewer
 
 from koord.answers.reading import Reading, Target, TargetKind
 from koord.runtime import reviews
-from koord.runtime.reviews import AccessReviews, TokenReviews, expiry_of
+from koord.runtime.reviews import AccessReviews, TokenHolder, TokenReviews, expiry_of
 from koord.see.app import BASE, Limits, Server
+from koord.see.rights import UserRights
 from koord.see.sessions import LONGEST_SECONDS, MOST_SESSIONS, Sessions
 from koord.see.snapshots import Snapshots
 from koord.see.token_access import TokenAccess
@@ -305,3 +306,13 @@ async def test_an_answer_about_a_token_lasts_no_longer_than_the_token() -> None:
     kept = await TokenReviews(Reviewer({token: "ann"}), lambda: 100.0).find_user(token)  # type: ignore[arg-type]
     assert kept.value is not None
     assert 100 < kept.until <= 105
+
+
+async def test_everybody_may_come_at_once() -> None:
+    reviewer = Reviewer({f"t{at}": f"user-{at}" for at in range(40)})
+    rights = UserRights(AccessReviews(reviewer))  # type: ignore[arg-type]
+    spaces = [f"ns-{at}" for at in range(40)]
+    users = [TokenHolder(name) for name in reviewer.users.values()]
+    reviewer.rights = {(user.username, "pods", spaces[0]) for user in users}
+    seen = await asyncio.gather(*(rights.find(user, spaces) for user in users))
+    assert {each.sight.namespaces for each in seen} == {frozenset(spaces[:1])}

@@ -35,7 +35,9 @@ MOST_RIGHTS: Final = 16_384
 AT_ONCE: Final = 16
 """Reviews that are under way at the same time."""
 MOST_WAITING: Final = 512
-"""Reviews that wait for their turn or are under way."""
+"""Tokens that are asked about and not answered yet."""
+MOST_RIGHTS_WAITING: Final = 8192
+"""The same of rights: after a start everybody comes at once, with up to 200 namespaces each."""
 MOST_TOKEN: Final = 16 * 1024
 """Characters of a token: none that is longer is asked about."""
 _TOKEN_REVIEWS: Final = "/apis/authentication.k8s.io/v1/tokenreviews"  # noqa: S105 - a path
@@ -114,8 +116,9 @@ class Kept(NamedTuple, Generic[V]):
 class KeptAnswers(Generic[V]):
     """Answers by the digest of their question. Used from one event loop."""
 
-    def __init__(self, most: int, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, most: int, most_waiting: int, clock: Callable[[], float]) -> None:
         self._most = most
+        self._most_waiting = most_waiting
         self._clock = clock
         self._kept: OrderedDict[bytes, Kept[V]] = OrderedDict()
         self._asked: dict[bytes, asyncio.Task[Kept[V]]] = {}
@@ -143,7 +146,7 @@ class KeptAnswers(Generic[V]):
             return kept
         task = self._asked.get(key)
         if task is None:
-            if len(self._asked) >= MOST_WAITING:
+            if len(self._asked) >= self._most_waiting:
                 raise NoReview("too many reviews are asked for")
             task = self._asked[key] = asyncio.ensure_future(self._ask(key, ask))
             task.add_done_callback(lambda done: self._forget(key, done))
@@ -175,7 +178,7 @@ class TokenReviews:
 
     def __init__(self, client: Client, clock: Callable[[], float] = time.monotonic) -> None:
         self._client = client
-        self._answers = KeptAnswers[TokenHolder | None](MOST_TOKENS, clock)
+        self._answers = KeptAnswers[TokenHolder | None](MOST_TOKENS, MOST_WAITING, clock)
 
     def is_known(self, token: str) -> bool:
         """Whether a token was good when it was asked about last, or need not be asked about."""
@@ -205,7 +208,7 @@ class AccessReviews:
 
     def __init__(self, client: Client, clock: Callable[[], float] = time.monotonic) -> None:
         self._client = client
-        self._answers = KeptAnswers[bool](MOST_RIGHTS, clock)
+        self._answers = KeptAnswers[bool](MOST_RIGHTS, MOST_RIGHTS_WAITING, clock)
 
     def get(self, user: TokenHolder, right: ResourceRight | PathRight) -> Kept[bool] | None:
         """Return what is known already."""
