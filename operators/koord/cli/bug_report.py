@@ -17,11 +17,11 @@ def bug_report(
     kubeconfig: Kubeconfig = "",
     context: Context = "",
 ) -> None:
-    """Write what a bug report needs into a file, without names; uploads nothing.
+    """Write what a bug report needs into a file, without names.
 
-    Versions, what the leader says of itself and of its settings, an anonymised snapshot,
-    and, if the leader can be reached, its metrics and last records. Prints the list of
-    files: look at them before you attach the report.
+    Uploads nothing. Versions, what the leader says of itself and of its settings, an
+    anonymised snapshot, and, if the leader can be reached, its metrics and last records.
+    Prints the list of files: look at them before you attach the report.
 
     For example:
 

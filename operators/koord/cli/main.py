@@ -72,12 +72,12 @@ COMMANDS: Final[Mapping[str, Command]] = {
         Command(
             "snapshot",
             f"{_HERE}.snapshot",
-            "Record what plans depend on in a file, to plan it again elsewhere.",
+            "Record what plans depend on, as far as you may read it, in a file.",
         ),
         Command(
             "replay",
             f"{_HERE}.replay",
-            "Plan a snapshot again, without a cluster, and compare.",
+            "Plan a snapshot again, without a cluster, and compare with what was decided.",
         ),
         Command(
             "bug-report",
@@ -134,7 +134,9 @@ class _Commands(TyperGroup):
         return name, stand_in if name is None else load(name), arguments
 
 
-_SHORT: Final = frozenset({f"{_HERE}.{name}" for name in ("queries", "overview", "queue_commands")})
+_SHORT: Final = frozenset(
+    {f"{_HERE}.{name}" for name in ("queries", "overview", "queue_commands", "replay", "snapshot")}
+)
 """Modules whose commands read once and end: what they import and read is kept to the end, and
 looking through it for garbage would take a tenth of their time."""
 

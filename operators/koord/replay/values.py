@@ -187,7 +187,13 @@ class ValueReader:
         if not document.keys() <= form.names:
             unknown = document.keys() - form.names
             raise UnreadableValue(f"{name} has no {', '.join(sorted(unknown))} in this version")
-        return kind(**{k: self._read_part(v) for k, v in document.items() if k != _CLASS})
+        self._size += len(document)
+        parts = {
+            name: part if type(part) in _PLAIN else self._read_part(part)
+            for name, part in document.items()
+        }
+        del parts[_CLASS]
+        return kind(**parts)
 
     def _read_map(self, parts: Mapping[str, Document]) -> object:
         return {key: self._read_part(item) for key, item in parts.items()}
