@@ -27,6 +27,7 @@ from tests.store.stores import (
 from koord.answers.happenings import SeenObjects, Subject
 from koord.answers.story import make_story
 from koord.core.usage.segments import Window
+from koord.store import reading as reading_module
 from koord.store.errors import StoreBusyError, StoreError, StoreInUseError, StoreUnusableError
 from koord.store.keeper import MOST_WAITING
 from koord.store.reading import Bounds, StoreReader
@@ -181,6 +182,15 @@ def test_units_that_went_on_are_carried_into_a_range(path):
         assert [each["seq"] for each in visit.carried()] == [1, 4, 5, 6]
         assert [each["seq"] for each in visit.records()] == [7]
         assert (visit.is_whole, visit.since, visit.until) == (True, window.start, window.end)
+
+
+def test_a_visit_for_which_there_is_no_time_has_nothing_and_says_so(path, monkeypatch):
+    """Also if time is over while SQLite still counts."""
+    monkeypatch.setattr(reading_module, "_STEPS", 1)
+    fill(path, [make_line(seq, EPOCH + seq) for seq in range(1, 9)])
+    with StoreReader(path).visit(Window(EPOCH, EPOCH + 9), Bounds(seconds=0.0)) as visit:
+        assert (visit.is_whole, visit.since) == (False, EPOCH + 9)
+        assert not list(visit.records())
 
 
 def test_of_too_many_records_the_newest_are_visited(path):

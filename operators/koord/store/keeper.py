@@ -282,11 +282,11 @@ class RecordStore:
             )
 
     def _fail(self, problem: str) -> None:
-        self._failures += 1
-        if not self._problem:
+        is_new, self._problem = not self._problem, problem
+        if is_new:
             self._since = self._now()
             log.warning("Cannot write the store", extra={"file": str(self.path), "why": problem})
-        self._problem = problem
+        self._failures += 1  # last: whoever waits for it reads the rest
 
     def _give_up(self) -> None:
         with self._changed:

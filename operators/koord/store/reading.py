@@ -43,7 +43,7 @@ _CARRIED: Final = (
     " WHERE trace.first < ? AND (trace.over IS NULL OR trace.over >= ?)"
 )
 _RANGES: Final = (
-    "SELECT term, min(seq), max(seq), count(*) FROM record WHERE at >= ? AND at < ?"
+    "SELECT term, min(seq), max(seq) FROM record WHERE at >= ? AND at < ?"
     " GROUP BY term ORDER BY term"
 )
 _FIRST_OF_LAST: Final = (
@@ -114,12 +114,13 @@ class _Reading:
     connection: sqlite3.Connection
     bounds: Bounds
     codec: Codec = field(init=False)
+    floor: int = field(init=False)
     damaged: int = 0
     is_cut: bool = False
     _until: float = field(init=False)
 
     def __post_init__(self) -> None:
-        self.codec = read_codec(self.connection)
+        self.codec, self.floor = read_codec(self.connection), read_floor(self.connection)
         self._until = time.monotonic() + self.bounds.seconds
         self.connection.set_progress_handler(self._is_over, _STEPS)
 
@@ -163,14 +164,15 @@ class Visit:
 
     def __init__(self, reading: _Reading, window: Window) -> None:
         self._reading, self._window = reading, window
-        start = max(window.start, read_floor(reading.connection))
+        start = max(window.start, reading.floor)
         self.since, self.until = start, window.end
-        execute, most = reading.connection.execute, reading.bounds.rows
-        self._ranges = execute(_RANGES, (start, window.end)).fetchall()
-        if sum(row[3] for row in self._ranges) > most:
-            (last,) = execute(_FIRST_OF_LAST, (start, window.end, most)).fetchone()
+        self._ranges: list[tuple[int, int, int]] = []
+        # The newest are counted first: that takes no longer however many there are.
+        for (last,) in reading.rows(_FIRST_OF_LAST, (start, window.end, reading.bounds.rows), 1):
             self.since = last + 1
-            self._ranges = execute(_RANGES, (self.since, window.end)).fetchall()
+        self._ranges += reading.rows(_RANGES, (self.since, window.end), 1 << 62)
+        if reading.is_cut:
+            self._ranges, self.since = [], window.end
         self.is_whole = self.since == start
 
     @property
@@ -180,7 +182,7 @@ class Visit:
     def carried(self) -> Iterator[Document]:
         """Yield the records from before of units that were not over then; not all if too many."""
         reading, at = self._reading, self.since
-        values = (read_floor(reading.connection), at, at, at)
+        values = (reading.floor, at, at, at)
         rows = sorted(reading.rows(_CARRIED, values, reading.bounds.rows))
         self.is_whole &= not reading.is_cut
         for _, _, body in rows:
@@ -191,7 +193,7 @@ class Visit:
     def records(self) -> Iterator[Document]:
         """Yield the records of the range."""
         reading, latest = self._reading, self.since
-        for term, first, last, _ in self._ranges:
+        for term, first, last in self._ranges:
             values = (term, first, last, self.since, self._window.end)
             for at, body in reading.rows(_IN_ORDER, values, reading.bounds.rows):
                 document = reading.decode(body, read_document)
@@ -220,7 +222,7 @@ class StoreReader:
         If the bounds are reached, the newest are in it.
         """
         with self._open(bounds) as reading:
-            start = max(window.start, read_floor(reading.connection))
+            start = max(window.start, reading.floor)
             query, first = (_RECORDS_OF_ONE, (namespace,)) if namespace else (_RECORDS, ())
             values = (*first, start, window.end)
             rows: list[tuple[int, int, Document]] = []
@@ -255,10 +257,9 @@ class StoreReader:
         ``kind``: ``Unit``, ``Pod``, or that of an owner; empty for any.
         """
         with self._open(bounds) as reading:
-            floor = read_floor(reading.connection)
-            names = reading.connection.execute(
-                _UNITS, (namespace, name, kind, kind, MOST_TRACES)
-            ).fetchall()
+            floor = reading.floor
+            values = (namespace, name, kind, kind, MOST_TRACES)
+            names = list(reading.rows(_UNITS, values, MOST_TRACES))
             rows: list[tuple[int, int, Document]] = []
             first = 1 << 62
             for (trace,) in names:
@@ -314,7 +315,7 @@ class StoreReader:
     def extent(self) -> StoreExtent:
         """Return what there is."""
         with self._open(WHOLE) as reading:
-            floor = read_floor(reading.connection)
+            floor = reading.floor
             count, first, last = reading.connection.execute(
                 "SELECT count(*), min(at), max(at) FROM record WHERE at >= ?", (floor,)
             ).fetchone()
