@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -97,6 +98,20 @@ class Profiles:
         }
         return self.client.create(f"{self.cluster.pods_path}?dryRun=All", body)
 
+    def dry_run_of_a_node(self, labels: dict[str, str]) -> dict[str, Any]:
+        """A kubelet shows a pod that it runs from a file of its node."""
+        body = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"generateName": "p-", "namespace": self.namespace, "labels": labels},
+            "spec": {"containers": [{"name": "c", "image": "x", "resources": AMOUNTS}]},
+        }
+        who = ("--as=system:node:n0", "--as-group=system:nodes", "--as-group=system:masters")
+        options = ("--dry-run=server", "--output=json", "--filename=-")
+        return json.loads(
+            self.cluster.box.kubectl("create", *who, *options, stdin=json.dumps(body))
+        )
+
     def policies(self) -> dict[str, dict[str, Any]]:
         """Return the policies that belong to the profiles of this test."""
         items = self.client.get(POLICIES)["items"]
@@ -146,6 +161,7 @@ def test_pods_get_the_labels_of_a_profile(profiles: Profiles) -> None:
         lambda pod: labels_of(pod) == {"app": "y", "team": "x"}, "the label", labels={"app": "y"}
     )
     assert labels_of(profiles.dry_run(labels={"app": "z"})) == {"app": "z"}
+    assert labels_of(profiles.dry_run_of_a_node(labels={"app": "y"})) == {"app": "y"}
     profiles.edit("a", labels={"team": "z"})
     profiles.wait_for_pods(
         lambda pod: labels_of(pod).get("team") == "z", "the new label", labels={"app": "y"}

@@ -73,6 +73,11 @@ _OF_PODS: Final = {
     "priority": "has(object.spec.priority) ? int(object.spec.priority) : 0",
 }
 """Variables that other objects than pods do not have."""
+_NOT_BY_A_NODE: Final = {
+    "name": "not-by-a-node",
+    "expression": '!("system:nodes" in request.userInfo.groups)',
+}
+"""A kubelet creates pods only to show what it runs from files of its node, by those files."""
 _LOT_DIGITS: Final = 4
 _LOTS: Final = 16**_LOT_DIGITS
 
@@ -115,6 +120,7 @@ def make_policy_spec(
                 }
             ],
         },
+        "matchConditions": [_NOT_BY_A_NODE],
         "variables": [
             {"name": name, "expression": text} for name, text in writer.variables.items()
         ],
