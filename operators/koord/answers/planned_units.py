@@ -159,10 +159,13 @@ class _WaitingPlan:
             is_all = len(placed) == len(batch)
             self._repeats = 2 * self._repeats if is_all else 1
             self._window = max(_WINDOW, 2 * self._repeats)
+        granted = self._granted()
         for unit, kind in reversed(batch):
             if unit.key in placed:
                 break
-            if kind is not None and isinstance(self.refusals.get(unit.key), _SHARED_REASONS):
+            if kind is None or unit.key in granted:
+                continue  # what has more than its share is refused by nodes, and others by quotas
+            if isinstance(self.refusals.get(unit.key), _SHARED_REASONS):
                 self._refused[kind] = unit
         return is_anything_placed
 
