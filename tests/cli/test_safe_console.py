@@ -102,8 +102,10 @@ WRITERS = {
     "main.py": {"write"},  # the end of completions
     "output.py": {"write"},
     "quota_view.py": {"write"},  # a graph
+    "snapshot_view.py": {"write"},  # a file
     "topology_view.py": {"write"},  # a graph
-    "usage_view.py": {"write"},  # CSV
+    "usage_files.py": {"write"},  # Parquet
+    "usage_report_view.py": {"write"},  # makes a text, which ``write_document`` prints
     "watching.py": {"write"},  # what was printed already
 }
 """Where commands write other than by ``say`` and a ``SafeConsole``."""

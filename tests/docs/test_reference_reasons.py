@@ -47,6 +47,7 @@ OF_OUTPUT = {
     *map(str, MoveStage),
     "BeingDeleted",
     "NewLeader",
+    "ClocksDiffer",
     *map(str, (*GapCause, *RemedyKind, *RemedyActor, *Verified)),
     *(str(stop) for stop in Stop),
     *(refusal.rule for refusal in (NO_TARGET, NO_USAGE, NOT_SETTLED, *CAPPED.values())),

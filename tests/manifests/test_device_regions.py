@@ -40,8 +40,9 @@ def namespace(guarded: Sandbox) -> Iterator[Namespace]:
     wait_for(lambda: PATH in str(made.admit(limited())), "the policy that adds in force")
     wait_for(lambda: made.refuses(make_pod({}, env=[foreign])), "the other, too")
     yield made
-    empty(guarded.client, made.name)
     guarded.kubectl("delete", "-f", str(OVERLAY / "policy.yaml"))
+    wait_for(lambda: PATH not in str(made.admit(limited())), "no policy in force any more")
+    empty(guarded.client, made.name)
 
 
 def test_each_container_has_a_folder_that_the_agent_knows(namespace: Namespace) -> None:
