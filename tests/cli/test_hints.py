@@ -7,8 +7,9 @@ from tests.builders import GPU, make_node, make_pod, make_pod_group
 from tests.cli.readings import ask_gang, ask_pod, make_reading
 
 from koord.answers.explain import PlacementState
-from koord.api.keys import operators
+from koord.api.keys import operators, slo
 from koord.api.misspelled_keys import MisspelledKey
+from koord.api.pod_qos import find_bad_agent_key
 from koord.core.engine.reasons import InsufficientNodes
 from koord.core.gang.reasons import MissingMembers
 from koord.core.model.pods import OwnerReference
@@ -65,6 +66,14 @@ def test_an_empty_group_names_the_job_of_its_name_and_misspelled_labels() -> Non
             "pod-group.scheduling.sigs.k8s.io: train."
         ),
     )
+
+
+def test_settings_for_agents_keep_no_pod_from_its_group() -> None:
+    pod = make_pod("team/train-0").build()
+    key = find_bad_agent_key({}, {slo.CPU_QOS: "{"})
+    assert key is not None
+    told = ask_gang(replace(make_reading(GROUP, pod), ignored=((pod, key),)), TRAIN).advice
+    assert told == ask_gang(make_reading(GROUP, pod), TRAIN).advice
 
 
 def test_an_empty_group_names_the_label_to_set() -> None:

@@ -153,19 +153,20 @@ def test_faster_cpus_are_worth_more_and_third_parties_are_taken_off() -> None:
 
 
 def mid_node(
-    *, prod: float = 20, used: float | None = 30, reclaimable: float = 15
+    *, prod: float = 20, used: float | None = 30, reclaimable: float | None = 15
 ) -> ColocatedNode:
     seen = report(
         system=amounts(7),
         used=None if used is None else amounts(used, 0),
-        reclaimable=amounts(reclaimable),
+        reclaimable={} if reclaimable is None else amounts(reclaimable),
     )
     return node(pod("a/x", prod), report=seen)
 
 
 def test_mid_is_what_prod_will_not_need_and_a_part_of_what_it_does_not_request() -> None:
     assert mid(mid_node(), mid_unallocated_percent=10) == 22_300
-    assert mid(mid_node(reclaimable=0), mid_unallocated_percent=50) == 36_500
+    for none in (0, None):
+        assert mid(mid_node(reclaimable=none), mid_unallocated_percent=50) == 36_500
     assert mid(mid_node(used=None), mid_unallocated_percent=50) == 36_500
 
 

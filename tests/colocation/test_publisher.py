@@ -204,6 +204,18 @@ async def test_an_old_report_resets_to_nothing_or_to_zero_while_pods_use_it() ->
     assert publishing.published == {CPU: 0}
 
 
+async def test_third_parties_are_taken_off_and_the_whole_is_noted_beside() -> None:
+    publishing = Publishing(compat=True, cpuReclaimThresholdPercent=100)
+    for held, left in ((10_000, 15_000), (30_000, 0)):
+        facts = facts_of(publishing.node)
+        theirs = replace(facts, third_party=((CPU, held),), has_third_party=True)
+        publishing.cluster.nodes(replace(publishing.node, extensions=((NAME, theirs),)))
+        await publishing.round(39_000)
+        assert publishing.published[CPU] == left
+        origin = json.loads(facts_of(publishing.node).origin or "")
+        assert origin["resources"][CPU] == "25000"
+
+
 async def test_a_static_part_of_mid_stays_without_reports() -> None:
     publishing = Publishing(midReclaimMode="static", midStaticCPUReservedPercent=50)
     await publishing.round(4_000)

@@ -9,7 +9,9 @@ import pytest
 from tests.builders import make_pod, make_pod_group
 
 from koord.answers.queue_view import QueuePlace
+from koord.api.keys import slo
 from koord.api.misspelled_keys import MisspelledKey
+from koord.api.pod_qos import find_bad_agent_key
 from koord.controllers.placement_reports import Attempts
 from koord.controllers.status_publishing import IgnoredKeys, PlacementAnnouncer
 from koord.core.model.reasons import BindFailed, Reason
@@ -71,3 +73,27 @@ def test_ignored_keys_have_few_events_per_namespace() -> None:
     assert told[0] == ("p0", "KeyIgnored", "the key gang.scheduling.koordinator.sh/nmae is unknown")
     assert len(told) == 5
     assert told[-1][2].endswith("is unknown; 3 more pods of the namespace have such keys")
+
+
+@pytest.mark.parametrize("number", [1, 2, 7])
+def test_bad_settings_for_agents_have_an_event_of_their_own_once(number: int) -> None:
+    told: list[tuple[str, str]] = []
+    recorder: Any = SimpleNamespace(
+        record=lambda *_, **said: told.append((said["reason"], said["note"]))
+    )
+    key = find_bad_agent_key({}, {slo.CPU_QOS: '{"groupIdentity":7}'})
+    assert key is not None
+    bad = {pod.uid: (pod, key) for pod in (make_pod(f"p{at}").build() for at in range(number))}
+    ignored = dict(bad)
+    reporter = IgnoredKeys(ignored, recorder)
+    for _ in range(3):
+        reporter.report()
+        ignored |= bad
+    assert len(told) == min(number, 5)
+    reason, note = told[0]
+    assert reason == "QosSettingInvalid"
+    assert note.startswith(
+        "the key koordinator.sh/cpuQOS is invalid: "
+        "metadata.annotations[koordinator.sh/cpuQOS].groupIdentity: 7: "
+    )
+    assert note.endswith("; the pod is placed all the same, and an agent may ignore the key")

@@ -136,6 +136,7 @@ def test_names_of_the_resources_of_a_class():
         ("LSR", 7500, {"cpu": 2000}, [QosRule.FORBIDDEN_COMBINATION]),
         ("LSR", 0, {"cpu": 2000}, [QosRule.FORBIDDEN_COMBINATION]),
         ("LSE", 9500, {}, [QosRule.CPUS_REQUIRED]),
+        ("LSE", 9500, {"cpu": 0}, [QosRule.CPUS_REQUIRED]),
         ("LSE", 5500, {"cpu": 1000}, []),
         ("LS", 9500, {"kubernetes.io/batch-cpu": 500}, [QosRule.BEST_EFFORT_REQUIRED]),
         ("", 5500, {"kubernetes.io/batch-memory": 5}, [QosRule.BEST_EFFORT_REQUIRED]),

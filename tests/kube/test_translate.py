@@ -8,7 +8,7 @@ import pytest
 from tests.support.plan_keys import make_keys, sign_plan
 
 from koord.api.gang import UPSTREAM_DEFAULTS
-from koord.api.keys import gang, operators
+from koord.api.keys import gang, operators, slo
 from koord.core.eviction.protection import is_foreign
 from koord.core.gang.cache import GangCache
 from koord.core.model.gangs import Bond, BondRecord, GangMode, GangPhase, GangSource
@@ -738,6 +738,31 @@ def test_a_gated_pod_with_a_misspelled_key_is_noted_until_it_is_gone(
     assert (told.key, key.key) == ("ns/p", "gang.scheduling.koordinator.sh/nmae")
     translator.forget(pod)
     assert not translator.ignored
+
+
+@pytest.mark.parametrize(
+    ("labels", "annotations", "told"),
+    [
+        ({}, {slo.CPU_QOS: '{"groupIdentity":7}'}, f"[{slo.CPU_QOS}].groupIdentity: 7: "),
+        ({}, {slo.RESCTRL: '{"llc":'}, f"[{slo.RESCTRL}]: "),
+        ({}, {slo.MEMORY_QOS: "[" * 50_000}, f"[{slo.MEMORY_QOS}]: "),
+        ({}, {slo.OOM_SCORE_ADJ_SPEC: f'{{"{"c" * 4000}":5000}}'}, "[koordinator.sh/oom-score"),
+        ({slo.CORE_SCHED_POLICY: "shared"}, {}, f"labels[{slo.CORE_SCHED_POLICY}]: shared: must"),
+        ({slo.OOM_SCORE_ADJ: "5"}, {slo.CPU_QOS: '{"groupIdentity":2}'}, ""),
+    ],
+)
+def test_a_gated_pod_with_bad_settings_for_its_agent_is_noted_and_planned_all_the_same(
+    translator: PodTranslator, labels: dict[str, str], annotations: dict[str, str], told: str
+) -> None:
+    gated = {**OURS, "schedulingGates": [GATE]}
+    plain = translator.translate(wire(gated))
+    pod = translator.translate(wire(gated, labels=labels, annotations=annotations))
+    assert (pod.handling, pod.shape, pod.extensions) == (plain.handling, plain.shape, ())
+    texts = [key.problem for _, key in translator.ignored.values()]
+    assert len(texts) == bool(told)
+    for text in texts:
+        assert told in text
+        assert len(text) < 640
 
 
 @pytest.mark.parametrize(

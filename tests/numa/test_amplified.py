@@ -49,6 +49,19 @@ def busy() -> FakeCluster:
     return cluster
 
 
+def test_what_pods_use_of_cpus_that_are_offered_several_times() -> None:
+    def used(*pods: Pod) -> int:
+        cluster = amplified(Amplification(1500))
+        settle(cluster, *pods)
+        cycle = cluster.open_cycle()
+        return int(cycle.used[cycle.table.column(CPU), 0])
+
+    assert used(pod("pinned", PINNED, cpu=4000)) == 6_000
+    assert used(pod("pinned", PINNED, cpu=8000), pod("shared", SHARED, cpu=20_000)) == 32_000
+    cluster = amplified(Amplification(1500))
+    assert dict(cluster.state.table.node_at(0).allocatable)[CPU] == 48_000
+
+
 def test_a_pinned_pod_costs_its_cpus_times_the_ratio() -> None:
     assert placed(busy().plan(make_unit("u", [pod("p", PINNED, cpu=10_000)])))
     text = refused(busy().plan(make_unit("u", [pod("p", PINNED, cpu=11_000)])))

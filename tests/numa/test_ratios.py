@@ -154,10 +154,25 @@ def test_what_is_switched_off_is_taken_back() -> None:
     assert not find_change(shown, None, None, None), "nobody has configured anything"
 
 
-def test_a_node_without_a_ratio_keeps_what_it_shows() -> None:
+@pytest.mark.parametrize(
+    ("processor", "normalization", "offers", "code"),
+    [
+        (None, ON, ResourceOffers(), "UnknownProcessor"),
+        (XEON, replace(ON, models={"Xeon": ModelRatios(hyper_threads=0.9)}), None, "Invalid"),
+        (XEON, ON, ResourceOffers(is_on=True, ratios={"cpu": 0.8}), "Invalid"),
+    ],
+)
+def test_a_node_without_a_valid_ratio_keeps_what_it_shows(
+    processor: Processor | None,
+    normalization: Normalization,
+    offers: ResourceOffers | None,
+    code: str,
+) -> None:
     shown = node({NORMALIZATION: "1.20", AMPLIFICATION: '{"cpu":1.80}'})
-    found = find_change(shown, None, NormalizationStrategies(ON), OfferStrategies(ResourceOffers()))
+    strategies = OfferStrategies(offers or ResourceOffers(is_on=True, ratios={"cpu": 1.5}))
+    found = find_change(shown, processor, NormalizationStrategies(normalization), strategies)
     assert isinstance(found, BadRatio)
+    assert found.code.startswith(code)
 
 
 def test_the_first_strategy_whose_selector_matches_decides() -> None:

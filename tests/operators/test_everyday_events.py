@@ -99,6 +99,13 @@ def test_a_misspelled_key_of_a_gated_pod(cluster: Cluster) -> None:
     expect_event(cluster, "pod", "p", "KeyIgnored", "pod-group.scheduling.sigs.k8s.io")
 
 
+def test_bad_settings_for_the_agent_of_a_node_keep_no_pod_from_starting(cluster: Cluster) -> None:
+    cluster.add_nodes(1)
+    cluster.pod("p", annotations={"koordinator.sh/cpuQOS": '{"groupIdentity":7}'})
+    cluster.expect_bound("p")
+    expect_event(cluster, "pod", "p", "QosSettingInvalid", "groupIdentity: 7")
+
+
 def test_events_cost_a_burst_nothing(cluster: Cluster) -> None:
     """While others wait, gangs that fit cost two writes per pod and three per gang."""
     cluster.add_nodes(GANGS * SIZE)

@@ -112,6 +112,11 @@ def test_pods_of_free_and_prod_keep_their_resources():
         labels = {"koordinator.sh/priority-class": name}
         applied = apply(pod_with({"requests": {"cpu": "1"}}), make_profile("a", labels=labels))
         assert resources_of(applied) == {"requests": {"cpu": "1"}}
+        # What the API server itself fills in: a request for each limit.
+        assert resources_of(apply(pod_with(), make_profile("a", labels=labels))) == {
+            "requests": {"cpu": "500m", "memory": "1Gi"},
+            "limits": {"cpu": "1", "memory": "1Gi"},
+        }
 
 
 def test_mid_pod_with_requests_only():
@@ -129,7 +134,7 @@ def test_profile_that_skips_resources_counts_also_beside_one_that_never_applies(
 
 
 def test_profile_that_never_applies_translates_nothing():
-    never = make_profile("a", probability="0%", qosClass="BE")
+    never = make_profile("a", probability="0%", qosClass="BE", priorityClassName="koord-batch")
     applied = apply(pod_with(labels={"koordinator.sh/qosClass": "BE"}), never)
     assert applied.names == ()
     assert "cpu" in resources_of(applied)["requests"]

@@ -15,6 +15,7 @@ from koord.answers.reports import ReportedReason
 from koord.api.keys import gang as keys
 from koord.api.keys import operators
 from koord.api.misspelled_keys import MisspelledKey
+from koord.api.pod_qos import AGENT_KEYS
 from koord.api.resource_names import find_nearest_resource
 from koord.core.engine.reasons import InsufficientNodes
 from koord.core.engine.state import ClusterState
@@ -38,6 +39,8 @@ from koord.core.quota.reasons import QuotaExceeded
 MAX_HINTS: Final = 2
 MAX_NAMES: Final = 4
 _LIKENESS: Final = 0.75
+_NOT_OF_GANGS: Final = AGENT_KEYS | {operators.PLAN}
+"""Keys that are told of a pod, and keep it from no gang."""
 _OVER_COMMITTED: Final = ("/batch-cpu", "/batch-memory", "/mid-cpu", "/mid-memory")
 """Resources that nodes offer beside their own, from what prod pods leave."""
 
@@ -145,7 +148,7 @@ def _find_members(
         yield f"{pods} {close}, and there is no such PodGroup. Did you mean {name}?"
         return
     near = (key for pod, key in ignored if pod.namespace == namespace)
-    wrong = Counter(key for key in near if key.key != operators.PLAN)
+    wrong = Counter(key for key in near if key.key not in _NOT_OF_GANGS)
     for key, number in wrong.items():
         have = "pod of the namespace has" if number == 1 else "pods of the namespace have"
         yield f"{number} {have} the key {key.key}, which {key.problem}."

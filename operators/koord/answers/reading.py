@@ -176,7 +176,7 @@ class Reading:
     operators_have_hooks: bool | None = None
     """Whether the operators call hooks, as the quotas show it; None if no quota shows it."""
     ignored: tuple[tuple[Pod, MisspelledKey], ...] = ()
-    """Gated pods, and a misspelled key of each."""
+    """Gated pods, and a key of each that is misspelled or invalid."""
     leader: Leader | None = None
     """Who leads; None if that is not known."""
     reports: Mapping[str, Reported] = field(default_factory=dict)

@@ -4,12 +4,13 @@ koordlet applies them; the operators only check them. The fields are those that 
 whole class, with the same bounds.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, TypeAdapter
 
 from koord.api.keys import slo
+from koord.api.misspelled_keys import MisspelledKey
 from koord.api.model import Model, Rule
 from koord.api.nodeslo import BlkioQos, CpuBurstStrategy, CpuQos, MemoryQos, NetworkQos
 from koord.api.parse import InvalidObject, JsonAnnotation, Problem, cut, format_field
@@ -17,6 +18,8 @@ from koord.api.parse import InvalidObject, JsonAnnotation, Problem, cut, format_
 LOWEST_SCORE: Final = -1000
 HIGHEST_SCORE: Final = 1000
 MAX_CACHES: Final = 64
+MAX_SHOWN: Final = 512
+"""What an event shows of a problem: names of containers may be long."""
 
 Score = Annotated[int, Field(ge=LOWEST_SCORE, le=HIGHEST_SCORE)]
 _Part = Annotated[int, Field(ge=1, le=100)]
@@ -112,6 +115,12 @@ QOS_LABELS: Final = {
 """Label -> whether a value is valid, and what it must be."""
 
 
+AGENT_KEYS: Final = frozenset(
+    {annotation.key for annotation in QOS_ANNOTATIONS} | QOS_LABELS.keys()
+)
+"""Annotations and labels that only an agent reads: plans are the same without them."""
+
+
 def find_qos_problems(
     labels: Mapping[str, str], annotations: Mapping[str, str]
 ) -> tuple[Problem, ...]:
@@ -119,13 +128,33 @@ def find_qos_problems(
 
     Fields that are not known here are left to the agent, which may be newer.
     """
-    problems: list[Problem] = []
+    return tuple(problem for _, problem in _find_by_key(labels, annotations))
+
+
+def find_bad_agent_key(
+    labels: Mapping[str, str], annotations: Mapping[str, str]
+) -> MisspelledKey | None:
+    """Return the first key with such a problem, for an event of the pod; None if there is none."""
+    if AGENT_KEYS.isdisjoint(labels) and AGENT_KEYS.isdisjoint(annotations):
+        return None
+    for key, problem in _find_by_key(labels, annotations):
+        text = str(problem)
+        shown = text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"
+        return MisspelledKey(
+            key,
+            f"is invalid: {shown}; the pod is placed all the same, and an agent may ignore the key",
+        )
+    return None
+
+
+def _find_by_key(
+    labels: Mapping[str, str], annotations: Mapping[str, str]
+) -> Iterator[tuple[str, Problem]]:
     for annotation in QOS_ANNOTATIONS:
         value = annotation.read(annotations)
         if isinstance(value, InvalidObject):
-            problems.extend(value.problems)
+            yield from ((annotation.key, problem) for problem in value.problems)
     for key, (is_valid, text) in QOS_LABELS.items():
         if key in labels and not is_valid(labels[key]):
             field = format_field(("metadata", "labels", key))
-            problems.append(Problem(field, cut(labels[key]), text))
-    return tuple(problems)
+            yield key, Problem(field, cut(labels[key]), text)

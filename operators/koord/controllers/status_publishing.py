@@ -14,6 +14,7 @@ from typing import Final, NoReturn
 from koord.answers.standing import QueueStanding
 from koord.api.keys import operators
 from koord.api.misspelled_keys import MisspelledKey
+from koord.api.pod_qos import AGENT_KEYS
 from koord.api.podgroup import PodGroupStatus
 from koord.api.resource import to_time
 from koord.controllers.placement_reports import Attempts, PlacementReports
@@ -52,6 +53,8 @@ _MAX_SAID: Final = 640
 """Length of a reason in an event, so that the command after it is not cut off."""
 IGNORED_PER_MINUTE: Final = 5
 MAX_REPORTED: Final = 1 << 14
+_REASONS: Final = {operators.PLAN: "PlanIgnored", **dict.fromkeys(AGENT_KEYS, "QosSettingInvalid")}
+"""Reasons of events, by key that is ignored; of the others it is KeyIgnored."""
 OBSERVING: Final = "Observing"
 """The action in events about devices."""
 HOLDING: Final = "Holding"
@@ -158,7 +161,9 @@ def _make_queued(standing: QueueStanding, generation: int) -> ConditionPatch:
 
 @dataclass(slots=True)
 class IgnoredKeys:
-    """Emits one event on each pod with a plan that is not the operators', or a misspelled key.
+    """Emits one event on each pod with a plan that is not the operators', or a bad key.
+
+    Keys are bad that are misspelled, and settings of QoS for agents that are invalid.
 
     In each minute a namespace gets a few, and the last one counts the others: whoever writes
     annotations must not use up the events of everybody. ``ignored`` is filled by the translator of
@@ -204,7 +209,7 @@ class IgnoredKeys:
 
     def _warn(self, pod: Pod, key: MisspelledKey, more: str) -> None:
         note = f"the key {cut(key.key)} {key.problem}{more}"
-        reason = "PlanIgnored" if key.key == operators.PLAN else "KeyIgnored"
+        reason = _REASONS.get(key.key, "KeyIgnored")
         ref, kind = ref_of_pod(pod), EventType.WARNING
         self.events.record(ref, kind, action=READING_KEYS, reason=reason, note=note)
 

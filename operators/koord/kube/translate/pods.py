@@ -16,6 +16,7 @@ from koord.api.keys import quota as quota_keys
 from koord.api.keys.gang import NETWORK_TOPOLOGY_INDEX, NETWORK_TOPOLOGY_SELECTOR
 from koord.api.keys.preemption import CHECKPOINTED_AT, SOFT_EVICTION, SOFT_EVICTION_TIME
 from koord.api.misspelled_keys import MisspelledKey, find_misspelled_keys
+from koord.api.pod_qos import find_bad_agent_key
 from koord.api.preemption import PreemptionPolicy, is_protected, read_policy
 from koord.api.quantity import parse_duration_seconds
 from koord.api.run_terms import find_bad_run_settings
@@ -68,7 +69,7 @@ MAX_MESSAGE: Final = 512
 MAX_VALUE: Final = 80
 """What is shown of an invalid value."""
 MAX_IGNORED: Final = 1 << 10
-"""Pods with plans that are not ours, and with misspelled keys, to be reported."""
+"""Pods with plans that are not ours, and with keys that are misspelled or invalid, to report."""
 _NOT_A_PLAN: Final = MisspelledKey(
     operators.PLAN,
     "was not written by the operators for this pod and its node, and is ignored; remove it, and "
@@ -334,8 +335,7 @@ class PodTranslator:
             if pod.uid in self._forged:
                 ignored = _NOT_A_PLAN
             elif pod.is_gated:
-                keys = find_misspelled_keys(meta.labels or (), meta.annotations or ())
-                ignored = next(keys, None) or _find_bad_run_setting(pod, meta)
+                ignored = _find_ignored(pod, meta)
             if ignored is not None:
                 self.ignored[pod.uid] = pod, ignored
 
@@ -388,6 +388,16 @@ class PodTranslator:
     def _intern(self, text: str) -> str:
         interned = self._texts.get(text)
         return self._texts.keep(text, text, len(text)) if interned is None else interned
+
+
+def _find_ignored(pod: Pod, meta: WireObjectMeta) -> MisspelledKey | None:
+    """Return the first key that a pod has in vain: it is misspelled, or its value is invalid."""
+    labels, annotations = meta.labels or _NO_LABELS, meta.annotations or _NO_LABELS
+    return (
+        next(find_misspelled_keys(labels, annotations), None)
+        or _find_bad_run_setting(pod, meta)
+        or find_bad_agent_key(labels, annotations)
+    )
 
 
 def _find_bad_run_setting(pod: Pod, meta: WireObjectMeta) -> MisspelledKey | None:
