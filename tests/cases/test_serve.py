@@ -16,13 +16,16 @@ import pytest
 from tests.manifests.someone import create_account
 from tests.support.fork_server import start_server
 
+from koord.core.usage.segments import Window
 from koord.see.app import BASE
+from koord.store.reading import StoreReader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.operators.conftest import Cluster
 
+    from koord.core.usage.segments import Segment
     from koord_sandbox import Sandbox
 
 ROLES = Path(__file__).parents[2] / "manifests/overlays/serve/roles.yaml"
@@ -75,10 +78,10 @@ class Serve:
 
 
 @contextmanager
-def run_serve(box: Sandbox, directory: Path) -> Iterator[Serve]:
+def run_serve(box: Sandbox, directory: Path, see: str = "") -> Iterator[Serve]:
     box.kubectl("apply", "-f", str(ROLES))
     config, log = directory / "serve.yaml", directory / "serve.log"
-    config.write_text(CONFIG)
+    config.write_text(CONFIG.replace("}", f"{see}}}"))
     log.touch()
     kubeconfig = box.kubeconfig_for("koord-system", "koord-serve")
     options = ["serve", "--kubeconfig", str(kubeconfig), "--config", str(config)]
@@ -148,3 +151,40 @@ def test_tenants_see_their_own_names_and_the_amounts_of_all(
         assert serve.ask(f"{BASE}/queue")[0] == 401
         assert serve.ask(f"{BASE}/queue", "x")[0] == 401
         assert ann not in serve.log.read_text()
+
+
+def test_what_was_decided_is_kept_and_told_by_the_rights_of_who_asks(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    box, name, other = cluster.box, cluster.namespace, f"{cluster.namespace}-b"
+    box.create_namespace(other)
+    cluster.add_nodes(1)
+    cluster.gang("first", 1)
+    cluster.expect_bound("first-0")
+    cluster.gang("late", 2)
+    cluster.expect_group("late", "InsufficientNodes")
+    ann, bob = (make_token(box, each, "someone") for each in (name, other))
+    path = tmp_path / "see.db"
+    with run_serve(box, tmp_path, f', store: "sqlite:{path}"') as serve:
+        serve.wait_for_answer(ann)
+        story = f"namespaces/{name}/stories/podgroup/late"
+        while not any(
+            item["source"] == "Audit" for item in serve.get(story, ann)["value"]["items"]
+        ):
+            time.sleep(0.1)
+        assert serve.ask(f"{BASE}/{story}", bob)[0] == 404
+        waits = serve.get("auditreport?since=1h", ann)["value"]["waits"]["longest"]
+        assert f"{name}/late" in {wait["unit"] for wait in waits}
+        theirs = serve.get("auditreport?since=1h", bob)
+        assert theirs["value"]["waits"]["units"] >= 1
+        assert f"{name}/" not in json.dumps(theirs)
+        assert serve.ask(f"{BASE}/auditreport?namespace={name}", bob)[0] == 404
+        assert serve.ask(f"{BASE}/auditreport?since=x", ann)[0] == 400
+        decided = serve.get(f"decisions?namespace={name}", ann)
+        assert "InsufficientNodes" in {row["what"] for row in decided["value"]["items"]}
+        while not any("first-0" in each.holder.pod for each in read_segments(path)):
+            time.sleep(0.1)
+
+
+def read_segments(path: Path) -> tuple[Segment, ...]:
+    return StoreReader(path).segments(Window(0, 1 << 52)).rows

@@ -26,6 +26,7 @@ from koord.answers.happenings import (
     tell_quota_change,
     tell_record,
 )
+from koord.answers.redaction import NameKind, Sight
 from koord.core.gang.status import ConditionType
 from koord.core.model.reason_class import ReasonClass
 from koord.core.model.reasons import class_of
@@ -380,3 +381,15 @@ def _(decision: DecisionAt) -> dict[str, Any]:
             "uids": (following.get("unit") or {}).get("uids", []),
         },
     }
+
+
+def hide_others(story: Story, sight: Sight) -> Story:
+    """Return a story without names that an asker may not list: records are those of everybody."""
+    return replace(
+        story,
+        happenings=tuple(
+            replace(happening, by=sight.hide(NameKind.UNIT, happening.by))
+            for happening in story.happenings
+            if sight.quotas or happening.ref or happening.what != "Changed"  # that is of a quota
+        ),
+    )

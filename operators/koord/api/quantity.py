@@ -37,6 +37,7 @@ DURATION_PATTERN: Final = "(0|(([0-9]+([.][0-9]*)?|[.][0-9]+)(ns|us|µs|μs|ms|s
 """A duration without sign, for schemas."""
 
 _DURATION: Final = re.compile(f"[+-]?{DURATION_PATTERN}", re.ASCII)
+_MOST_DAY_DIGITS: Final = 5
 _DURATION_PART: Final = re.compile(r"([0-9.]+)([a-zµμ]+)", re.ASCII)
 _NANOSECONDS: Final = {
     "ns": 1, "us": 10**3, "µs": 10**3, "μs": 10**3, "ms": 10**6,
@@ -159,6 +160,15 @@ def parse_duration_seconds(text: str) -> int | None:
         return None
     seconds = ceil(total / 10**9)
     return -seconds if text.startswith("-") else seconds
+
+
+def parse_age_seconds(text: str) -> int | None:
+    """Parse ``90m`` or, in whole days, ``7d``; None for anything else, and for 0."""
+    days = text.removesuffix("d")
+    if days != text and days.isascii() and days.isdigit() and len(days) <= _MOST_DAY_DIGITS:
+        return int(days) * 86_400 or None
+    seconds = parse_duration_seconds(text)
+    return seconds if seconds is not None and seconds > 0 else None
 
 
 def is_positive_duration(text: str) -> bool:

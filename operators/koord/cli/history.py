@@ -6,7 +6,7 @@ from typing import Annotated, Final
 
 import typer
 
-from koord.api.quantity import parse_duration_seconds
+from koord.api.quantity import parse_age_seconds
 from koord.cli.common import NO_UNITS, Context, Form, Kubeconfig, Output
 from koord.cli.queries import Namespace, TargetName, parse_subject
 from koord.cli.watching import watchable
@@ -20,8 +20,6 @@ _KINDS: Final = {
     "": "",
 }
 """Kinds of which pods and records tell themselves; of others the pods are looked up."""
-_DAY_SECONDS: Final = 86_400
-_MOST_DAYS: Final = 5
 
 
 @watchable
@@ -90,11 +88,8 @@ def parse_age(text: str) -> float:
     """Parse ``90m`` or ``7d``; an empty text is 0."""
     if not text:
         return 0.0
-    days = text.removesuffix("d")
-    if days != text and days.isascii() and days.isdigit() and len(days) <= _MOST_DAYS:
-        return float(int(days) * _DAY_SECONDS)
-    seconds = parse_duration_seconds(text)
-    if seconds is None or seconds <= 0:
+    seconds = parse_age_seconds(text)
+    if seconds is None:
         raise typer.BadParameter("is not an age, such as 90m, 12h or 7d", param_hint="--since")
     return float(seconds)
 

@@ -17,10 +17,10 @@ def serve(
     kubeconfig: Kubeconfig = "",
     context: Context = "",
 ) -> None:
-    """Serve the page and answers to everybody, until SIGTERM or Ctrl-C.
+    """Serve the page and answers to everybody in the cluster, by the rights of each.
 
-    Reads the cluster with rights of its own, and can write nothing. Whoever asks sends a
-    token of the cluster, and sees by name what that token may list.
+    Until SIGTERM or Ctrl-C. Reads the cluster with rights of its own, and can write nothing.
+    Whoever asks sends a token of the cluster, and sees by name what that token may list.
 
     For example:
 

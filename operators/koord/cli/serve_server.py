@@ -9,7 +9,7 @@ import logging
 import signal
 import sys
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, Final, NoReturn, TypeVar
 
@@ -18,11 +18,16 @@ from aiohttp import web
 from koord.answers.envelope import AnswerGap, GapCause
 from koord.answers.happenings import Subject
 from koord.answers.leaders import DEFAULT_NAMESPACE
+from koord.answers.reading import KindName
 from koord.answers.story import Story, make_story
+from koord.answers.usage import look_at
 from koord.cli.common import ExitCode, fail
+from koord.cli.feed_records import find_address
 from koord.cli.manifests import fetch_defaults
 from koord.cli.serve_reader import ServeReader
+from koord.cli.serve_store import ServedStore
 from koord.cli.story_objects import read_objects
+from koord.core.usage.levels import UsageLook
 from koord.domains.see_settings import SeeSettings
 from koord.isolation import FAILURES
 from koord.kube.client import Client
@@ -43,6 +48,9 @@ from koord.see.observed import Observed
 from koord.see.snapshots import Gaps, OnDemand, Records, Snapshots
 from koord.see.tls import CertificateFiles, InvalidCertificate
 from koord.see.token_access import LOOPBACK, TokenAccess
+from koord.store.errors import StoreError
+from koord.store.feed import FeedAddress, FeedError
+from koord.store.retention import Keep
 
 T = TypeVar("T")
 
@@ -94,18 +102,29 @@ async def _run(
         access = await credentials.current()
         namespace = access.namespace if access.in_pod else DEFAULT_NAMESPACE
         reader = ServeReader(client, namespace)
-        on_demand = _OnDemand(client, loop)
+        store = _make_store(see)
+        on_demand = _OnDemand(client, loop, store)
         snapshots = Snapshots(
             reader.read,
-            on_demand=OnDemand(on_demand.tell, on_demand.list_records, on_demand.read_defaults),
+            on_demand=OnDemand(
+                on_demand.tell,
+                on_demand.list_records,
+                on_demand.read_defaults,
+                None if store is None else store.analyse,
+                tuple if store is None else store.find_trouble,
+            ),
             has_news=reader.has_news,
         )
         try:
             tasks = [
                 asyncio.create_task(reader.run()),
                 asyncio.create_task(_keep_current(reader, snapshots)),
-                asyncio.create_task(_serve(see, client, snapshots, namespace, certificate)),
+                asyncio.create_task(
+                    _serve(see, client, snapshots, namespace, certificate, store=store)
+                ),
             ]
+            if store is not None:
+                tasks.append(asyncio.create_task(_keep(store, reader, snapshots)))
             stopping = asyncio.create_task(stop.wait())
             await asyncio.wait([*tasks, stopping], return_when=asyncio.FIRST_COMPLETED)
             for task in (*tasks, stopping):
@@ -125,12 +144,46 @@ async def _keep_current(reader: ServeReader, snapshots: Snapshots) -> NoReturn:
     await snapshots.run()
 
 
+def _make_store(see: SeeSettings) -> ServedStore | None:
+    if not see.store:
+        return None
+    return ServedStore(Path(see.store_file), Keep(int(see.keep * 1000), see.keep_bytes))
+
+
+async def _keep(store: ServedStore, reader: ServeReader, snapshots: Snapshots) -> NoReturn:
+    """Write the store from the feed of whoever leads, and from the state."""
+
+    async def find() -> FeedAddress:
+        leader = reader.leader
+        address = find_address(leader, "")
+        if leader is None or not address:
+            raise FeedError("no feed of the leader can be read: set audit.feed")
+        return FeedAddress(address, leader.holder)
+
+    async def look() -> UsageLook | None:
+        if snapshots.why_old or reader.unsynced():
+            return None
+        return await snapshots.compute_unasked(lambda: _look(snapshots))
+
+    await store.run(find, look, dict)
+
+
+def _look(snapshots: Snapshots) -> UsageLook | None:
+    """Return what is held now, in the thread of answers; None where nodes may not be read."""
+    last = snapshots.last
+    if last is None or last.reading.extent_of(KindName.NODES) is not None:
+        return None
+    return look_at(last.reading.state, time.time())
+
+
 async def _serve(
     see: SeeSettings,
     client: Client,
     snapshots: Snapshots,
     namespace: str,
     certificate: CertificateFiles | None,
+    *,
+    store: ServedStore | None,
 ) -> NoReturn:
     names = (SERVICE, f"{SERVICE}.{namespace}", f"{SERVICE}.{namespace}.svc")
     access = TokenAccess(
@@ -142,6 +195,8 @@ async def _serve(
     limits = Limits(streams=see.streams, streams_each=STREAMS_EACH, waiting_each=WAITING_EACH)
     server = Server(snapshots, access, limits)
     observed = Observed(snapshots, server.streams)
+    if store is not None:
+        observed.watch_store(lambda: (store.failures, not store.problem))
     server.observe = observed.observe
     app = server.make_app()
     observed.add_to(app, access)
@@ -165,8 +220,11 @@ async def _serve(
 class _OnDemand:
     """Reads in the event loop what somebody in the thread of answers waits for."""
 
-    def __init__(self, client: Client, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, client: Client, loop: asyncio.AbstractEventLoop, store: ServedStore | None
+    ) -> None:
         self._client = client
+        self._store = store
         self._loop = loop
 
     def _wait_for(self, reading: Coroutine[Any, Any, T]) -> T:
@@ -180,10 +238,21 @@ class _OnDemand:
 
     def tell(self, subject: Subject) -> tuple[Story, Gaps]:
         seen = self._wait_for(read_objects(self._client, subject))
-        return make_story(subject, (), seen, int(time.time() * 1000)), (_NO_RECORDS,)
+        records, gaps = self._read(lambda store: store.read_story(subject))
+        return make_story(subject, records, seen, int(time.time() * 1000)), gaps
 
     def list_records(self) -> tuple[Records, Gaps]:
-        return (), (_NO_RECORDS,)
+        return self._read(lambda store: store.list_records())
+
+    def _read(self, read: Callable[[ServedStore], tuple[Records, Gaps]]) -> tuple[Records, Gaps]:
+        """Return records of the store; none, and a gap, where it cannot be read."""
+        if self._store is None:
+            return (), (_NO_RECORDS,)
+        try:
+            return read(self._store)
+        except StoreError as error:
+            log.warning("The store cannot be read", extra={"problem": str(error)})
+            return (), (_NO_RECORDS,)
 
     def read_defaults(self, namespace: str) -> ServerDefaults:
         return self._wait_for(fetch_defaults(namespace, time.time(), self._client))

@@ -1,14 +1,22 @@
 """Answers and the page for everybody: the section ``see`` of the configuration."""
 
+from contextlib import suppress
 from ipaddress import ip_address
 from typing import Annotated, Final, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from koord.api.quantity import InvalidQuantityError, parse_age_seconds, parse_quantity
 from koord.domains.section import DNS_SUBDOMAIN, Section
 
 DEFAULT_ADDRESS: Final = "127.0.0.1:8444"
 _HostName = Annotated[str, Field(max_length=253, pattern=DNS_SUBDOMAIN)]
+_SQLITE: Final = "sqlite:"
+_STORE: Final = rf"^$|^{_SQLITE}/[^\x00]*[^\x00/]$"
+_LEAST_KEPT: Final = 86_400
+_MOST_KEPT: Final = 3650 * 86_400
+_LEAST_BYTES: Final = 16 << 20
+_MOST_BYTES: Final = 1 << 50
 _PATH: Final = r"^$|^/[^\x00]*[^\x00/]$"
 
 
@@ -18,6 +26,22 @@ def _parse_address(text: object) -> str:
         raise ValueError("is not ADDRESS:PORT, such as 0.0.0.0:8444")
     ip_address(_strip(host))
     return f"{host}:{port}"
+
+
+def _parse_keep(text: object) -> float:
+    seconds = parse_age_seconds(text) if isinstance(text, str) else None
+    if seconds is None or not _LEAST_KEPT <= seconds <= _MOST_KEPT:
+        raise ValueError("is not an age from 1d to 3650d, such as 30d")
+    return float(seconds)
+
+
+def _parse_bytes(text: object) -> int:
+    is_quantity = isinstance(text, str | int) and not isinstance(text, bool)
+    with suppress(InvalidQuantityError):
+        amount = parse_quantity(text).whole if is_quantity else 0  # type: ignore[arg-type]
+        if _LEAST_BYTES <= amount <= _MOST_BYTES:
+            return amount
+    raise ValueError("is not an amount from 16Mi to 1Pi, such as 5Gi")
 
 
 def _strip(host: str) -> str:
@@ -51,6 +75,14 @@ class SeeSettings(Section):
     streams: int = Field(default=100, ge=1, le=10_000, strict=True)
     """How many streams may be open, three of them of one user."""
 
+    store: str = Field(default="", max_length=4096, pattern=_STORE)
+    """`sqlite:` and the absolute path of a file: records of decisions and what pods held are kept
+    there. Empty: nothing is kept."""
+    keep: Annotated[float, BeforeValidator(_parse_keep)] = 30.0 * 86_400
+    """Days of the store that are older are removed, whole."""
+    keep_bytes: Annotated[int, BeforeValidator(_parse_bytes)] = 5 << 30
+    """If the store takes more, its oldest days are removed."""
+
     @model_validator(mode="after")
     def _check_tls(self) -> Self:
         if bool(self.tls.cert_file) != bool(self.tls.key_file):
@@ -63,6 +95,11 @@ class SeeSettings(Section):
                 "the way: set tls.certFile and tls.keyFile, or behindTlsProxy: true"
             )
         return self
+
+    @property
+    def store_file(self) -> str:
+        """The path of the store; empty if there is none."""
+        return self.store.removeprefix(_SQLITE)
 
     @property
     def is_local(self) -> bool:

@@ -17,6 +17,7 @@ from typing import Any, Final
 import yaml
 from aiohttp import web
 
+from koord.answers.envelope import AnswerHead
 from koord.answers.redaction import Sight
 from koord.api.yaml_text import load_yaml
 from koord.plain_text import escape
@@ -247,7 +248,8 @@ class Server:
             tag = f'"{self.snapshots.instance}-{snapshot.number}{_tag_of(looked.sight)}"'
             if route.method == "GET" and request.headers.get("If-None-Match") == tag:
                 return web.Response(status=HTTPStatus.NOT_MODIFIED, headers={"ETag": tag})
-            ask = Ask(dict(request.match_info), await _read_body(request) if route.body else {})
+            body = await _read_body(request) if route.body else {}
+            ask = Ask(dict(request.match_info), body, dict(request.query) if route.params else {})
             question = RouteQuestion(route, ask, dict(request.query), looked.sight)
             answer = await self._compute(asker, question)
             if isinstance(answer, web.Response):
@@ -272,13 +274,18 @@ class Server:
         waiting[asker.key] += 1
         self._plans += is_costly
         try:
-            return await self.snapshots.answer(lambda: self._answer(question))
+            answer = await self.snapshots.answer(lambda: self._answer(question))
+            if isinstance(answer, bytes | web.Response):
+                return answer
+            return await self.snapshots.compute_apart(answer)
         finally:
             self._plans -= is_costly
             self._waiting -= Counter([asker.key])
 
-    def _answer(self, question: RouteQuestion) -> bytes | web.Response:
-        """Compute an answer, in the thread of answers."""
+    def _answer(
+        self, question: RouteQuestion
+    ) -> bytes | web.Response | Callable[[], bytes | web.Response]:
+        """Compute an answer, in the thread of answers, or return what is to be computed apart."""
         instance, last = self.snapshots.instance, self.snapshots.last
         if last is None:
             return _refuse(HTTPStatus.SERVICE_UNAVAILABLE, self.snapshots.why_old)
@@ -287,8 +294,12 @@ class Server:
         try:
             form = route.form
             query = None if form is None else parse_query(params, form, instance)
-            if form is None and params:
-                return _refuse(HTTPStatus.BAD_REQUEST, f"{next(iter(params))}: no such parameter")
+            if form is None:
+                _check_params(route, params)
+            if route.begin is not None:
+                work = route.begin(snapshot, ask)
+                head = head_for(route, snapshot, ask, instance, time.time())
+                return lambda: _encode(head, work())
             answer = route.answer_from(snapshot, ask)
             if form is not None and query is not None:
                 answer = replace(answer, value=make_page(answer.value, query, form, instance))
@@ -301,6 +312,13 @@ class Server:
         return encode_answer(route, snapshot, ask, answer, instance)
 
 
+def _check_params(route: Route, params: Mapping[str, str]) -> None:
+    """Raise ``InvalidQuery`` for a parameter that a route does not have."""
+    wrong = sorted(params.keys() - route.params.keys())
+    if wrong:
+        raise InvalidQuery(f"{wrong[0]}: no such parameter")
+
+
 def _tag_of(sight: Sight) -> str:
     return f"-{sight.digest}" if sight.digest else ""
 
@@ -310,6 +328,10 @@ def encode_answer(
 ) -> bytes:
     """Return an answer in its envelope, as JSON."""
     head = head_for(route, snapshot, ask, instance, time.time())
+    return _encode(head, answer)
+
+
+def _encode(head: AnswerHead, answer: WithGaps) -> bytes:
     return json.dumps(wrap(head, answer), ensure_ascii=False).encode()
 
 

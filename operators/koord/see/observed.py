@@ -4,7 +4,7 @@ Neither has tokens, nor what was asked about: the pattern of a path stands for a
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from aiohttp import web
@@ -16,7 +16,7 @@ from prometheus_client import (
     ProcessCollector,
     generate_latest,
 )
-from prometheus_client.metrics_core import GaugeMetricFamily, Metric
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 from typing_extensions import override
 
@@ -70,6 +70,10 @@ class Observed:
             },
         )
 
+    def watch_store(self, look: Callable[[], tuple[int, bool]]) -> None:
+        """Serve how often a store failed, and whether it is written now."""
+        self._registry.register(StoreStanding(look))
+
     def add_to(self, app: web.Application, access: TokenAccess) -> None:
         """Serve the metrics, to those who have the right to get their path."""
 
@@ -98,6 +102,27 @@ class _Standing(Collector):
             "koord_see_ready",
             "Whether the cluster is read and current.",
             value=not self._snapshots.why_old,
+        )
+
+
+class StoreStanding(Collector):
+    """How a store is."""
+
+    def __init__(self, look: Callable[[], tuple[int, bool]]) -> None:
+        self._look = look
+
+    @override
+    def collect(self) -> Iterator[Metric]:
+        failures, is_written = self._look()
+        yield CounterMetricFamily(
+            "koord_see_store_failures_total",
+            "How often the store could not be opened or written.",
+            value=failures,
+        )
+        yield GaugeMetricFamily(
+            "koord_see_store_written",
+            "Whether the store is open and written.",
+            value=is_written,
         )
 
 

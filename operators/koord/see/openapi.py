@@ -62,7 +62,11 @@ def _describe(route: Route, schemas: "_Schemas") -> dict[str, Any]:
     operation: dict[str, Any] = {
         "operationId": route.answer,
         "summary": route.summary,
-        "parameters": [*_path_parameters(route), *_list_parameters(route.form)],
+        "parameters": [
+            *_path_parameters(route),
+            *_list_parameters(route.form),
+            *_parameters_of(route.params),
+        ],
         "responses": {
             "200": {"description": "the answer", "content": _json(content)},
             **{
@@ -93,6 +97,14 @@ def _path_parameters(route: Route) -> list[dict[str, Any]]:
             "schema": schemas.get(name, {"type": "string"}),
         }
         for name in names
+    ]
+
+
+def _parameters_of(params: Mapping[str, str]) -> list[dict[str, Any]]:
+    schema = {"type": "string"}
+    return [
+        {"name": name, "in": "query", "description": what, "schema": schema}
+        for name, what in params.items()
     ]
 
 

@@ -4,12 +4,15 @@ A route computes the value that the command of the same name prints with ``--out
 no HTTP: what is asked comes as values, and what is wrong with it is an exception.
 """
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from time import monotonic
 from typing import Any, Final
 
 from koord.answers.audit import to_text
+from koord.answers.audit_analysis import AuditAnalysis, AuditScope
+from koord.answers.audit_report import AuditReport, hide_names
 from koord.answers.devices import view_devices
 from koord.answers.edits import MOST_EDITS, EditError
 from koord.answers.encoding import encode, name_of_field
@@ -36,22 +39,30 @@ from koord.answers.remedies import RemedyActor, encode_remedies
 from koord.answers.remedy_search import verify
 from koord.answers.reservations import ReservationUsage, view_reservation
 from koord.answers.room import RoomQuestion, ShapeRoom, find_room
+from koord.answers.story import hide_others
 from koord.answers.timeline import TimelineEntry, make_timeline
 from koord.answers.topology import TopologyCapacity, view_topology
 from koord.answers.usage_view import NodeUsage, view_nodes, view_pod
 from koord.answers.what_if import WhatIfAnswer, ask_what_if
 from koord.answers.why import Explanation, make_answer
+from koord.api.quantity import parse_age_seconds
 from koord.core.defrag.shapes import MOST_GPUS, MOST_PODS, parse_shape
 from koord.core.device.plugin import Devices
 from koord.core.engine.scoring import Scoring
 from koord.core.model.reasons import class_of
 from koord.core.model.text import format_time
 from koord.core.reservation.plugin import Reservations
+from koord.core.usage.segments import Window
 from koord.kube.errors import KubeError
 from koord.see.edit_forms import EditForms, split_subject
 from koord.see.manifests import ServerDefaults
 from koord.see.paging import InvalidQuery, ListForm, Row
 from koord.see.snapshots import Gaps, Records, Snapshot
+from koord.store.analysis import StoredAnalysis
+from koord.store.errors import StoreError
+from koord.store.reading import MOST_MS
+
+log = logging.getLogger(__name__)
 
 KINDS: Final = {
     "pod": TargetKind.POD,
@@ -79,6 +90,7 @@ class Ask:
 
     parts: Mapping[str, str] = field(default_factory=dict)
     body: Mapping[str, Any] = field(default_factory=dict)
+    params: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,13 +123,17 @@ class Route:
     """Fields of the body of a POST, and what they mean; a GET has none."""
     schemas: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Of those fields that are no texts."""
+    params: Mapping[str, str] = field(default_factory=dict)
+    """Parameters of a GET that is no list, and what they mean."""
+    begin: Callable[[Snapshot, Ask], Callable[[], WithGaps]] | None = None
+    """Does what ``compute`` does in two parts: what it returns takes long, and needs no state."""
     is_kept: bool = True
     """Whether all who ask about one snapshot get one answer; only of a GET."""
 
     @property
     def plans(self) -> bool:
         """Whether an answer takes a plan of its own, so that few are asked for at a time."""
-        return bool(self.body) or self.answer in {"Explanation", "Remedies"}
+        return bool(self.body) or self.answer in {"Explanation", "Remedies", "AuditReport"}
 
     @property
     def method(self) -> str:
@@ -204,7 +220,47 @@ def _story(snapshot: Snapshot, ask: Ask) -> Any:
         raise NothingThere(f"it cannot be told now: {error}") from None
     if not story.traces:
         raise NothingThere(f"nothing of the name {name} exists in namespace {namespace}")
-    return WithGaps(encode(story), gaps)
+    return WithGaps(encode(hide_others(story, snapshot.reading.sight)), gaps)
+
+
+def _audit_report(snapshot: Snapshot, ask: Ask) -> WithGaps:
+    return _begin_audit_report(snapshot, ask)()
+
+
+def _begin_audit_report(snapshot: Snapshot, ask: Ask) -> Callable[[], WithGaps]:
+    sight, params, source = snapshot.reading.sight, ask.params, snapshot.on_demand
+    seconds = parse_age_seconds(params.get("since", "24h"))
+    if seconds is None or seconds * 1000 > MOST_MS:
+        raise InvalidQuery("since: is not an age up to 31d, such as 90m, 24h or 7d")
+    scope = AuditScope(params.get("namespace", ""), params.get("quota", ""))
+    if scope.namespace and not sight.sees(scope.namespace):
+        raise NothingThere(f"there is no namespace {scope.namespace}, or you may not see it")
+    if scope.quota and not sight.sees_quota(scope.quota):
+        raise NothingThere(f"there is no ElasticQuota {scope.quota}, or you may not see it")
+    analyse = None if source is None else source.analyse
+    window = Window(int((snapshot.at - seconds) * 1000), int(snapshot.at * 1000))
+
+    def report() -> WithGaps:
+        try:
+            stored = _analyse_nothing(window, scope) if analyse is None else analyse(seconds, scope)
+        except StoreError as error:
+            log.warning("The store cannot be read", extra={"problem": str(error)})
+            stored = _analyse_nothing(window, scope)
+        return WithGaps(encode(hide_names(stored.report, sight)), stored.gaps)
+
+    return report
+
+
+def _analyse_nothing(window: Window, scope: AuditScope) -> StoredAnalysis:
+    gap = AnswerGap("records of decisions", GapCause.NO_FEED, "where waiting time went")
+    return StoredAnalysis(AuditAnalysis(window, scope).report(), (gap,))
+
+
+_AUDIT_PARAMS: Final = {
+    "since": "How far to look back: 90m, 24h or 7d; 31d at most, 24h by default.",
+    "namespace": "Only units of this namespace.",
+    "quota": "Only units of this quota.",
+}
 
 
 def _decisions(snapshot: Snapshot, _: Ask) -> Any:
@@ -254,7 +310,9 @@ def _fragmentation(snapshot: Snapshot, _: Ask) -> Any:
 
 
 def _health(snapshot: Snapshot, _: Ask) -> list[Row]:
-    findings = find_sick(snapshot.reading.state, snapshot.at)
+    source = snapshot.on_demand
+    own = () if source is None else source.find_trouble()
+    findings = (*own, *find_sick(snapshot.reading.state, snapshot.at))
     findings = see_sick(findings, snapshot.reading.sight)
     return [encode_finding(finding) for finding in findings]
 
@@ -494,6 +552,16 @@ ROUTES: Final = (
         _decisions,
         TimelineEntry,
         _DECISIONS,
+    ),
+    Route(
+        "AuditReport",
+        "auditreport",
+        "Where waiting time went: waits, causes, who blocks, who starves.",
+        _audit_report,
+        AuditReport,
+        params=_AUDIT_PARAMS,
+        begin=_begin_audit_report,
+        is_kept=False,
     ),
     Route("Quotas", "quotas", "All quotas, and what they use.", _quotas, QuotaView, _BY_NAME),
     Route("Quota", "quotas/{name}", "A quota, who uses it and what waits.", _quota, QuotaView),

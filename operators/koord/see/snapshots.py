@@ -15,8 +15,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, cast
 
+from koord.answers.audit_analysis import AuditScope
 from koord.answers.envelope import AnswerGap
 from koord.answers.happenings import Subject
+from koord.answers.health import HealthFinding
 from koord.answers.outlook import limit_time
 from koord.answers.queue_view import QueueEntry
 from koord.answers.reading import Reading, Target
@@ -25,6 +27,7 @@ from koord.answers.story import Story
 from koord.answers.waiting import find_waiting, hide_others
 from koord.kube.errors import KubeError
 from koord.see.manifests import ServerDefaults
+from koord.store.analysis import StoredAnalysis
 
 LEAST_SECONDS: Final = 15.0
 """Between two readings."""
@@ -68,6 +71,11 @@ class OnDemand:
     """Reads the records of decisions, and says what is missing."""
     read_defaults: Callable[[str], ServerDefaults]
     """Reads what the API server would add to a manifest without a namespace, in this one."""
+    analyse: Callable[[int, AuditScope], StoredAnalysis] | None = None
+    """Returns the report of so many last seconds, in any thread; may raise ``StoreError``. None if
+    nothing is kept."""
+    find_trouble: Callable[[], tuple[HealthFinding, ...]] = tuple
+    """Returns what is not well in this process."""
 
 
 class Snapshot:
@@ -200,6 +208,7 @@ class Snapshots:
         self._has_news = has_news
         self._answerer = ThreadPoolExecutor(1, "answers")
         self._reader = self._answerer if has_news else ThreadPoolExecutor(1, "reading")
+        self._apart = ThreadPoolExecutor(1, "apart")
         self._answered_at = time.monotonic()
         """When somebody asked last, or at first."""
         self._changed = asyncio.Condition()
@@ -286,6 +295,14 @@ class Snapshots:
         self._answered_at = time.monotonic()
         return await self._in_thread(self._answerer, compute)
 
+    async def compute_unasked(self, compute: Callable[[], T]) -> T:
+        """Compute something from ``last`` that nobody has asked for."""
+        return await self._in_thread(self._answerer, compute)
+
+    async def compute_apart(self, compute: Callable[[], T]) -> T:
+        """Compute what takes long and needs no state, one at a time; other answers go on."""
+        return await self._in_thread(self._apart, compute)
+
     async def next_after(self, number: int, seconds: float) -> Snapshot | None:
         """Return a snapshot later than that of a number; None if there is none in this time."""
         try:
@@ -301,4 +318,5 @@ class Snapshots:
     def close(self) -> None:
         """Wait for nobody: a reading that runs ends with the process."""
         self._reader.shutdown(wait=False, cancel_futures=True)
+        self._apart.shutdown(wait=False, cancel_futures=True)
         self._answerer.shutdown(wait=False, cancel_futures=True)

@@ -50,7 +50,9 @@ SIGN_SECONDS: Final = 15.0
 LONGEST_SECONDS: Final = 3600.0
 MOST_BUFFERED: Final = 256 * 1024
 _TOPIC: Final = re.compile(r"(\w+)(?:\((.*)\))?", re.DOTALL)
-_BY_NAME: Final = {route.answer.lower(): route for route in ROUTES if route.method == "GET"}
+_BY_NAME: Final = {
+    route.answer.lower(): route for route in ROUTES if route.method == "GET" and route.begin is None
+}
 
 
 @dataclass(slots=True)

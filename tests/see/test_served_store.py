@@ -1,0 +1,143 @@
+"""The store of ``koord serve``: what goes wrong is said, and tried again."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import pytest
+from prometheus_client import CollectorRegistry
+from pydantic import ValidationError
+from tests.see.test_app import open_server
+from tests.store.stores import EPOCH, fill, make_line, open_store
+
+from koord.answers.audit_analysis import AuditScope
+from koord.answers.envelope import GapCause
+from koord.answers.happenings import Subject
+from koord.answers.redaction import Sight
+from koord.answers.story import SeenObjects, hide_others, make_story
+from koord.cli import serve_store
+from koord.cli.serve_store import ServedStore
+from koord.domains.see_settings import SeeSettings
+from koord.see.app import BASE
+from koord.see.observed import StoreStanding
+from koord.see.snapshots import OnDemand
+from koord.store.feed import FeedError
+from koord.store.retention import Keep
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+ALWAYS = Keep(1 << 60)
+
+
+async def find():
+    raise FeedError("nobody leads")
+
+
+async def look():
+    return None
+
+
+async def until(holds: Callable[[], object]) -> None:
+    while not holds():  # noqa: ASYNC110 - a thread changes it
+        await asyncio.sleep(0.01)
+
+
+async def test_a_store_that_another_process_writes_is_taken_when_that_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serve_store, "_RETRY_SECONDS", 0.02)
+    path = tmp_path / "see.db"
+    store = ServedStore(path, ALWAYS)
+    other = open_store(path)
+    task = asyncio.create_task(store.run(find, look, dict))
+    try:
+        await until(lambda: store.failures)
+        (finding,) = store.find_trouble()
+        assert (finding.subject.kind, finding.reason) == ("Store", "NotWritten")
+        assert "end that process" in finding.message
+        other.close()
+        await until(lambda: not store.problem)
+        assert store.find_trouble() == ()
+        await until(lambda: store.feed_problem == "nobody leads")
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+    assert store.problem
+    registry = CollectorRegistry()
+    registry.register(StoreStanding(lambda: (store.failures, not store.problem)))
+    assert registry.get_sample_value("koord_see_store_failures_total") == store.failures >= 1
+    assert registry.get_sample_value("koord_see_store_written") == 0
+
+
+def test_what_is_not_followed_now_is_a_gap(tmp_path: Path) -> None:
+    path = tmp_path / "see.db"
+    fill(path, [make_line(1), make_line(2, EPOCH + 1)])
+    store = ServedStore(path, ALWAYS)
+    records, gaps = store.read_story(Subject("PodGroup", "team-a", "train"))
+    assert [record["seq"] for record in records] == [1, 2]
+    assert [gap.because for gap in gaps] == [GapCause.NO_FEED]
+    assert GapCause.NO_FEED in {gap.because for gap in store.analyse(60, AuditScope()).gaps}
+
+
+async def test_the_report_is_answered_without_a_store_and_its_questions_are_checked(
+    tmp_path: Path,
+) -> None:
+    async with open_server() as client:
+        status, document, _ = await client.get(f"{BASE}/auditreport?since=7d")
+        assert (status, document["value"]["waits"]["units"]) == (200, 0)
+        assert "NoFeed" in {gap["because"] for gap in document["gaps"]}
+        for wrong in ("since=32d", "since=x", "until=1h"):
+            status, refusal, _ = await client.get(f"{BASE}/auditreport?{wrong}")
+            assert (status, refusal["error"]) == (400, "Invalid"), wrong
+        store = ServedStore(tmp_path / "none.db", ALWAYS)
+        client.server.snapshots._on_demand = OnDemand(
+            None, None, None, store.analyse, store.find_trouble
+        )
+        await client.server.snapshots.read_once()
+        status, document, _ = await client.get(f"{BASE}/auditreport")
+        assert (status, document["value"]["waits"]["units"]) == (200, 0)
+        _, document, _ = await client.get(f"{BASE}/health")
+        assert document["value"]["items"][0]["subject"]["kind"] == "Store"
+
+
+def test_a_story_names_no_units_and_no_quotas_of_others() -> None:
+    records = [
+        json.loads(make_line(1, kind="Placed", quotas=["q"])),
+        {
+            **json.loads(make_line(2, kind="Changed", quota="q", changes=[{"field": "max"}])),
+            "unit": None,
+            "trace": None,
+        },
+        json.loads(make_line(3, kind="Evicted", policy="preemption", by="other/x")),
+    ]
+    subject = Subject("PodGroup", "team-a", "train")
+    story = make_story(subject, records, SeenObjects(), EPOCH + 1000)
+    assert {happening.by for happening in story.happenings} == {"", "other/x"}
+    assert any(happening.text.startswith("quota q") for happening in story.happenings)
+    seen = hide_others(story, Sight(frozenset({"team-a"}), quotas=False))
+    assert "other/x" not in {happening.by for happening in seen.happenings}
+    assert not any(happening.text.startswith("quota q") for happening in seen.happenings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"store": "memory"}, "store"),
+        ({"store": "sqlite:see.db"}, "store"),
+        ({"keep": "1h"}, "1d to 3650d"),
+        ({"keepBytes": "1Mi"}, "16Mi to 1Pi"),
+    ],
+)
+def test_settings_of_the_store_that_make_no_sense_are_refused(
+    settings: dict[str, str], says: str
+) -> None:
+    with pytest.raises(ValidationError, match=says):
+        SeeSettings(**settings)
+    see = SeeSettings(store="sqlite:/data/see.db", keep="7d", keepBytes="1Gi")
+    assert (see.store_file, see.keep, see.keep_bytes) == ("/data/see.db", 604_800.0, 1 << 30)
