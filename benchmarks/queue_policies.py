@@ -2,10 +2,10 @@
 
     python -m benchmarks.queue_policies [--seeds 1 2 3] [--only Backfill] [--loads 0.95]
 
-A figure is the median over seeds; in brackets: the least and the most. Nothing of it depends
-on the machine, but for the time that turns take. The decisions are those of ``core/queue``; nodes
-are counts of GPUs. Other schedulers are played by their rules of order, see ``queue_peers``: what
-they do beside that is not in it.
+A figure is the median over seeds; in brackets: the least and the most; those of each run are in
+``build/bench/queue-policies.json``. Nothing of it depends on the machine, but for the time that
+turns take. The decisions are those of ``core/queue``; nodes are counts of GPUs. Other schedulers
+are played by their rules of order, see ``queue_peers``: what they do beside that is not in it.
 """
 
 from __future__ import annotations
@@ -71,8 +71,9 @@ class Contender:
 
 
 CONTENDERS: Final = (
-    Contender("Strict", replace(_OURS, policy=Policy.STRICT)),
+    # The first one is what the others are compared with.
     Contender("BestEffort", _GREEDY),
+    Contender("Strict", replace(_OURS, policy=Policy.STRICT)),
     Contender("Backfill", _OURS),
     Contender("Backfill, `protectAfter` 0s", replace(_OURS, protect_after=0)),
     Contender("Backfill, `reserveDepth` 16", replace(_OURS, protect_after=0, reserve_depth=16)),
@@ -106,6 +107,7 @@ class Row:
     figures: dict[str, float]
     spread: dict[str, tuple[float, float]] = field(default_factory=dict)
     """Least and most of all runs."""
+    runs: Sequence[Mapping[str, float]] = ()
 
 
 def play(
@@ -230,14 +232,17 @@ def run(options: argparse.Namespace) -> list[Row]:
         for load in options.loads:
             traces = [make_trace(seed, load, options.days, limited) for seed in options.seeds]
             traces = [merge(trace) if options.one_queue else trace for trace in traces]
+            shakes = range(options.repeat)
+            traces = [shake(trace, at) if at else trace for trace in traces for at in shakes]
+            greedy: Sequence[Mapping[str, float]] = ()
             for contender in CONTENDERS:
                 if not re.search(options.only, contender.name):
                     continue
-                runs = [
-                    _run_once(contender, shake(trace, at) if at else trace, options.eta)
-                    for trace in traces
-                    for at in range(options.repeat)
-                ]
+                runs = [_run_once(contender, trace, options.eta) for trace in traces]
+                if contender is CONTENDERS[0]:
+                    greedy = runs
+                elif greedy:
+                    runs = [compare(*both) for both in zip(runs, greedy, strict=True)]
                 rows.append(_summarise(contender.name, load, limited, runs))
                 print(_line(rows[-1]), flush=True)
                 _write(rows, options.plot)
@@ -251,13 +256,23 @@ def _run_once(contender: Contender, trace: Trace, expectation: str) -> dict[str,
     return measure(simulation, trace, seconds)
 
 
+def compare(figures: Mapping[str, float], greedy: Mapping[str, float]) -> dict[str, float]:
+    """Return the figures of a run beside those of ``BestEffort`` with the same jobs.
+
+    Waits of the largest jobs differ more between traces than between policies: so the quotient is
+    taken of each trace, and the median of these. It is left out where greedy lets none wait.
+    """
+    wait, of_greedy = figures["wait p95 > 64"], greedy["wait p95 > 64"]
+    return dict(figures) | ({"p95 to greedy": wait / of_greedy} if of_greedy else {})
+
+
 def _summarise(name: str, load: float, limited: float, runs: Sequence[Mapping[str, float]]) -> Row:
     figures, spread = {}, {}
     for key in dict.fromkeys(key for figures_of_run in runs for key in figures_of_run):
         values = [figures_of_run[key] for figures_of_run in runs if key in figures_of_run]
         figures[key] = statistics.median(values)
         spread[key] = (min(values), max(values))
-    return Row(name, load, limited, figures, spread)
+    return Row(name, load, limited, figures, spread, runs)
 
 
 SEEN_CAUSES: Final = (MoveCause.GUARANTEE, MoveCause.LOAD, MoveCause.AGE, MoveCause.OTHER)
@@ -268,6 +283,7 @@ _COLUMNS: Final = (
     ("9-64, p95", "wait p95 9-64", "{:.0f} min"),
     ("> 64, median", "wait p50 > 64", "{:.0f} min"),
     ("> 64, p95", "wait p95 > 64", "{:.0f} min"),
+    ("to greedy", "p95 to greedy", "{:.2f}"),
     ("used", "utilisation", "{:.1f} %"),
     ("held idle", "idle held", "{:.1f} %"),
     ("passed by", "overtakes", "{:.0f}"),

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from benchmarks.queue_plot import draw
-from benchmarks.queue_policies import CONTENDERS, Row, measure, play, render
+from benchmarks.queue_policies import CONTENDERS, Row, compare, measure, play, render
 from benchmarks.queue_trace import CAPACITY, DAY, class_of, make_trace, offered, shake
 
 TRACE = make_trace(7, 0.95, 0.15, 1.0)
@@ -42,3 +42,9 @@ def test_each_contender_starts_all(contender) -> None:
 
 def test_classes_are_by_size() -> None:
     assert {class_of(unit) for unit in TRACE.units} <= {"1", "2-8", "9-64", "> 64"}
+
+
+def test_a_run_is_compared_with_greedy_if_that_lets_the_largest_jobs_wait() -> None:
+    figures = {"wait p95 > 64": 30.0}
+    assert compare(figures, {"wait p95 > 64": 60.0}) == figures | {"p95 to greedy": 0.5}
+    assert compare(figures, {"wait p95 > 64": 0.0}) == figures
