@@ -182,6 +182,9 @@ def test_what_was_decided_is_kept_and_told_by_the_rights_of_who_asks(
         assert serve.ask(f"{BASE}/auditreport?since=x", ann)[0] == 400
         decided = serve.get(f"decisions?namespace={name}", ann)
         assert "InsufficientNodes" in {row["what"] for row in decided["value"]["items"]}
+        where = f"--namespace={name}"
+        token = box.kubectl("create", "token", "someone", "--audience=koord-feed", where).strip()
+        assert serve.ask(f"{BASE}/queue", token)[0] == 401
         while not any("first-0" in each.holder.pod for each in read_segments(path)):
             time.sleep(0.1)
 

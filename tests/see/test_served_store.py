@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 from pydantic import ValidationError
@@ -16,11 +18,16 @@ from tests.store.stores import EPOCH, fill, make_line, open_store
 from koord.answers.audit_analysis import AuditScope
 from koord.answers.envelope import GapCause
 from koord.answers.happenings import Subject
+from koord.answers.leaders import Leader
 from koord.answers.redaction import Sight
 from koord.answers.story import SeenObjects, hide_others, make_story
 from koord.cli import serve_store
+from koord.cli.serve_feed import find_feed
 from koord.cli.serve_store import ServedStore
 from koord.domains.see_settings import SeeSettings
+from koord.kube.errors import KubeError
+from koord.kube.leader_report import LeaderReport
+from koord.runtime.reviews import TokenReviews
 from koord.see.app import BASE
 from koord.see.observed import StoreStanding
 from koord.see.snapshots import OnDemand
@@ -141,3 +148,62 @@ def test_settings_of_the_store_that_make_no_sense_are_refused(
         SeeSettings(**settings)
     see = SeeSettings(store="sqlite:/data/see.db", keep="7d", keepBytes="1Gi")
     assert (see.store_file, see.keep, see.keep_bytes) == ("/data/see.db", 604_800.0, 1 << 30)
+
+
+class FeedReviewer:
+    """Stands in for an API server that knows one token, for some audiences."""
+
+    def __init__(self, audiences: list[str]) -> None:
+        self.audiences = audiences
+        self.asked: list[dict[str, object]] = []
+
+    async def post(self, _: str, body: dict[str, dict[str, object]]) -> bytes:
+        self.asked.append(body["spec"])
+        status = {"authenticated": True, "user": {"username": "s"}, "audiences": self.audiences}
+        return json.dumps({"status": status}).encode()
+
+
+@pytest.mark.parametrize(
+    ("audience", "says", "is_good", "asks_for"),
+    [
+        ("koord-feed", ["koord-feed"], True, ["koord-feed"]),
+        ("koord-feed", [], False, ["koord-feed"]),  # it knows no audiences
+        ("", ["api"], True, None),  # of any other server that is for the API server to refuse
+    ],
+)
+async def test_a_token_for_the_feed_is_asked_about_as_one_there_and_nowhere_else(
+    *, audience: str, says: list[str], is_good: bool, asks_for: list[str] | None
+) -> None:
+    claims = base64.urlsafe_b64encode(json.dumps({"aud": ["koord-feed"]}).encode()).decode()
+    reviewer = FeedReviewer(says)
+    reviews = TokenReviews(reviewer, audience=audience)  # type: ignore[arg-type]
+    kept = await reviews.find_user(f"x.{claims.rstrip('=')}.y")
+    assert (kept.value is not None) == is_good
+    assert reviewer.asked[0].get("audiences") == asks_for
+
+
+class OnePod:
+    """Stands in for an API server with the pod of a leader."""
+
+    async def get(self, path: str, kind: type[Any]) -> Any:
+        if not path.endswith("/namespaces/koord-system/pods/operators-0"):
+            raise KubeError("there is none")
+        return msgspec.json.decode(b'{"status": {"podIP": "10.0.0.7"}}', type=kind)
+
+
+@pytest.mark.parametrize(
+    ("feed", "address"),
+    [
+        ("0.0.0.0:8080", "10.0.0.7:8080"),
+        ("[::]:8080", "10.0.0.7:8080"),
+        ("10.1.1.1:80", "10.1.1.1:80"),
+        ("", ""),
+        ("example.com:80", ""),
+    ],
+)
+async def test_the_feed_is_that_of_the_pod_that_leads(feed: str, address: str) -> None:
+    leader = Leader("koord-operators", "operators-0_uuid", "", 1.0, LeaderReport(feed=feed))
+    assert await find_feed(OnePod(), "koord-system", leader) == address  # type: ignore[arg-type]
+    gone = Leader("koord-operators", "x_uuid", "", 1.0, LeaderReport(feed="0.0.0.0:1"))
+    with pytest.raises(FeedError):
+        await find_feed(OnePod(), "koord-system", gone)  # type: ignore[arg-type]

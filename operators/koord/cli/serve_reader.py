@@ -186,8 +186,8 @@ class ServeReader:
     def __init__(self, client: Client, namespace: str = DEFAULT_NAMESPACE) -> None:
         self.problem = "the cluster is being read"
         self.leader: Leader | None = None
-        self._client = client
-        self._namespace = namespace
+        self.client = client
+        self.namespace = namespace
         self._reader: QueuedReader | None = None
         self._gaps: tuple[Gap, ...] = ()
         self._next: QueuedReader | None = None
@@ -211,8 +211,8 @@ class ServeReader:
         """Follow until cancelled."""
         while True:
             try:
-                self.leader = await read_leader(self._client, self._namespace)
-                settings = await find_plan_settings(self._client, self.leader)
+                self.leader = await read_leader(self.client, self.namespace)
+                settings = await find_plan_settings(self.client, self.leader)
                 await self._follow(settings)
             except KubeError as error:
                 self.problem = str(error)
@@ -241,7 +241,7 @@ class ServeReader:
         return is_led and _find_basis(self.leader) != settings.basis
 
     async def _look_at_leader(self) -> None:
-        leader = await read_leader(self._client, self._namespace)
+        leader = await read_leader(self.client, self.namespace)
         if leader is not None:
             before = self.leader
             is_same = before is not None and replace(leader, renewed=before.renewed) == before
@@ -265,7 +265,7 @@ class ServeReader:
 
     async def _may_list(self, kind: AnyKind) -> bool:
         try:
-            await self._client.get(kind.path, ObjectList[Identified], {"limit": "1"})
+            await self.client.get(kind.path, ObjectList[Identified], {"limit": "1"})
         except Forbidden:
             return False
         except KubeError:
@@ -276,7 +276,7 @@ class ServeReader:
         # Its key is not known here, so any plan counts that looks like one of the operators.
         options = TranslatorOptions(plans=AnySignature())
         return QueuedReader(
-            self._client,
+            self.client,
             kinds,
             lambda: make_cluster_state(*settings.options, load_hooks(), compat=settings.compat),
             make_translator_options(options, *settings.options),

@@ -24,6 +24,7 @@ from koord.answers.usage import look_at
 from koord.cli.common import ExitCode, fail
 from koord.cli.feed_records import find_address
 from koord.cli.manifests import fetch_defaults
+from koord.cli.serve_feed import FEED_TOKEN, find_feed, read_feed_token
 from koord.cli.serve_reader import ServeReader
 from koord.cli.serve_store import ServedStore
 from koord.cli.story_objects import read_objects
@@ -156,6 +157,8 @@ async def _keep(store: ServedStore, reader: ServeReader, snapshots: Snapshots) -
     async def find() -> FeedAddress:
         leader = reader.leader
         address = find_address(leader, "")
+        if leader is not None and not address and FEED_TOKEN.exists():
+            address = await find_feed(reader.client, reader.namespace, leader)
         if leader is None or not address:
             raise FeedError("no feed of the leader can be read: set audit.feed")
         return FeedAddress(address, leader.holder)
@@ -165,7 +168,7 @@ async def _keep(store: ServedStore, reader: ServeReader, snapshots: Snapshots) -
             return None
         return await snapshots.compute_unasked(lambda: _look(snapshots))
 
-    await store.run(find, look, dict)
+    await store.run(find, look, read_feed_token)
 
 
 def _look(snapshots: Snapshots) -> UsageLook | None:

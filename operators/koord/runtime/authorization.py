@@ -16,8 +16,8 @@ log = logging.getLogger(__name__)
 class Authorizer:
     """Decides about readers of the pages of one area."""
 
-    def __init__(self, client: Client) -> None:
-        self._tokens = TokenReviews(client)
+    def __init__(self, client: Client, audience: str = "") -> None:
+        self._tokens = TokenReviews(client, audience=audience)
         self._access = AccessReviews(client)
 
     async def find_reader(self, authorization: str, path: str, verb: str) -> Reader:

@@ -18,6 +18,7 @@ from koord.kube.config import Credentials
 from koord.runtime.address import Address
 from koord.runtime.authorization import Authorizer
 from koord.runtime.http import Sources, serve_http
+from koord.runtime.readers import AUDIENCES
 
 log = logging.getLogger(__name__)
 
@@ -84,7 +85,10 @@ class HttpThread:
     async def _serve(self, address: Address, sources: Sources) -> None:
         async with Client(self._credentials) as client:
             await self._credentials.current()
-            authorize = {area: Authorizer(client).find_reader for area in self._protected}
+            authorize = {
+                area: Authorizer(client, AUDIENCES.get(area, "")).find_reader
+                for area in self._protected
+            }
             async with serve_http(address, sources, authorize) as actual:
                 self._own, self._stop = asyncio.get_running_loop(), asyncio.Event()
                 self._main.call_soon_threadsafe(self._started.set_result, actual)

@@ -65,6 +65,7 @@ class TokenHolder(Struct, frozen=True):
 class _ReviewStatus(Struct):
     authenticated: bool = False
     allowed: bool = False
+    audiences: tuple[str, ...] = ()
     user: TokenHolder = TokenHolder()
 
 
@@ -176,8 +177,12 @@ class KeptAnswers(Generic[V]):
 class TokenReviews:
     """Says who holds a token."""
 
-    def __init__(self, client: Client, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, client: Client, clock: Callable[[], float] = time.monotonic, audience: str = ""
+    ) -> None:
+        """With an ``audience`` tokens that are for it are good, too; no API server takes those."""
         self._client = client
+        self._audience = audience
         self._answers = KeptAnswers[TokenHolder | None](MOST_TOKENS, MOST_WAITING, clock)
 
     def is_known(self, token: str) -> bool:
@@ -196,9 +201,12 @@ class TokenReviews:
         return await self._answers.find(_digest(token), lambda: self._ask(token))
 
     async def _ask(self, token: str) -> tuple[TokenHolder | None, float]:
-        body = {"kind": "TokenReview", "spec": {"token": token}}
+        audiences = [each for each in audiences_of(token) if each == self._audience]
+        spec = {"token": token, **({"audiences": audiences} if audiences else {})}
+        body = {"kind": "TokenReview", "spec": spec}
         status = await _review(self._client, _TOKEN_REVIEWS, body)
-        if not status.authenticated:
+        # Authenticators that know no audiences say none.
+        if not status.authenticated or not set(audiences) <= set(status.audiences):
             return None, REFUSED_SECONDS
         return status.user, max(0.0, min(ALLOWED_SECONDS, expiry_of(token) - time.time()))
 
@@ -247,16 +255,32 @@ class _Claims(Struct):
     exp: float = float("inf")
 
 
+class _AudienceClaim(Struct):
+    aud: tuple[str, ...] = ()
+
+
 def expiry_of(token: str) -> float:
     """Return when a token ends by its own words, in seconds since the epoch; infinite without any.
 
     It is not verified here: it only shortens what the API server has said.
     """
-    parts = token.split(".")
-    if len(parts) != 3:
-        return float("inf")
     try:
-        claims = base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4))
-        return msgspec.json.decode(claims, type=_Claims).exp
+        return msgspec.json.decode(_claims_of(token), type=_Claims).exp
     except (ValueError, binascii.Error, msgspec.DecodeError):
         return float("inf")
+
+
+def audiences_of(token: str) -> tuple[str, ...]:
+    """Return for whom a token is by its own words, which says only how it is asked about."""
+    try:
+        return msgspec.json.decode(_claims_of(token), type=_AudienceClaim).aud
+    except (ValueError, binascii.Error, msgspec.DecodeError):
+        return ()
+
+
+def _claims_of(token: str) -> bytes:
+    """Return what a token says. Raises ``ValueError`` and ``binascii.Error``."""
+    parts = token.split(".")
+    if len(parts) != 3:
+        raise ValueError("no JSON Web Token")
+    return base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4))
