@@ -17,7 +17,7 @@ from koord.domains.registry import KINDS, make_translator_options
 from koord.kube.decode import Decoder, Poison
 from koord.kube.store import Store
 
-INPUTS = 20_000
+INPUTS = 10_000
 MOST_MIB = 200
 """All caches together when they are full, and what the allocator keeps."""
 

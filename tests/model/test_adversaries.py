@@ -8,7 +8,7 @@ from tests.model.quotas import ROOT
 from tests.model.steps import Step, quiet
 from tests.model.world import open_world
 
-IN_CI = 40
+IN_CI = 16
 WITH_CRASHES = 1
 MOST = 400
 
@@ -49,7 +49,7 @@ def test_sieges() -> None:
 
 @pytest.mark.timeout(0)
 def test_what_is_guaranteed_comes_back_whatever_the_borrower_writes() -> None:
-    play_debts(range(20))
+    play_debts(range(8))
 
 
 @pytest.mark.timeout(0)
@@ -136,5 +136,5 @@ def test_a_minimum_that_changes_all_the_time_with_a_crash_at_every_write() -> No
 @pytest.mark.timeout(0)
 def test_more_sieges() -> None:
     play(range(IN_CI, MOST))
-    play_debts(range(20, MOST))
+    play_debts(range(8, MOST))
     crash_everywhere(range(WITH_CRASHES, 20))
