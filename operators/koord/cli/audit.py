@@ -2,13 +2,13 @@
 # ruff: noqa: PLC0415 - what it does takes longer to load than --help and completion should
 
 from pathlib import Path
-from typing import Annotated, Final, TypeAlias
+from typing import Annotated, TypeAlias
 
 import typer
 
-from koord.api.quantity import InvalidQuantityError, parse_quantity
 from koord.cli.common import Context, Form, Kubeconfig, Namespace, Output
 from koord.cli.history import parse_age, parse_moment
+from koord.store.size import parse_store_size
 
 audit = typer.Typer(
     no_args_is_help=True,
@@ -25,8 +25,6 @@ Feed: TypeAlias = Annotated[
         help="ADDRESS:PORT of the leader's feed, where kubectl port-forward leads to it.",
     ),
 ]
-_LEAST_BYTES: Final = 16 << 20
-_MOST_BYTES: Final = 1 << 50
 
 
 @audit.command("analyse")
@@ -130,11 +128,6 @@ def forget(
 
 def _parse_bytes(text: str) -> int:
     try:
-        amount = parse_quantity(text).whole
-    except InvalidQuantityError:
-        amount = 0
-    if not _LEAST_BYTES <= amount <= _MOST_BYTES:
-        raise typer.BadParameter(
-            "is not an amount from 16Mi to 1Pi, such as 5Gi", param_hint="--keep-bytes"
-        )
-    return amount
+        return parse_store_size(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--keep-bytes") from error

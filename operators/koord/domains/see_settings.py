@@ -1,13 +1,13 @@
 """Answers and the page for everybody: the section ``see`` of the configuration."""
 
-from contextlib import suppress
 from ipaddress import ip_address
 from typing import Annotated, Final, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from koord.api.quantity import InvalidQuantityError, parse_age_seconds, parse_quantity
+from koord.api.quantity import parse_age_seconds
 from koord.domains.section import DNS_SUBDOMAIN, Section
+from koord.store.size import parse_store_size
 
 DEFAULT_ADDRESS: Final = "127.0.0.1:8444"
 _HostName = Annotated[str, Field(max_length=253, pattern=DNS_SUBDOMAIN)]
@@ -15,8 +15,6 @@ _SQLITE: Final = "sqlite:"
 _STORE: Final = rf"^$|^{_SQLITE}/[^\x00]*[^\x00/]$"
 _LEAST_KEPT: Final = 86_400
 _MOST_KEPT: Final = 3650 * 86_400
-_LEAST_BYTES: Final = 16 << 20
-_MOST_BYTES: Final = 1 << 50
 _PATH: Final = r"^$|^/[^\x00]*[^\x00/]$"
 
 
@@ -33,15 +31,6 @@ def _parse_keep(text: object) -> float:
     if seconds is None or not _LEAST_KEPT <= seconds <= _MOST_KEPT:
         raise ValueError("is not an age from 1d to 3650d, such as 30d")
     return float(seconds)
-
-
-def _parse_bytes(text: object) -> int:
-    is_quantity = isinstance(text, str | int) and not isinstance(text, bool)
-    with suppress(InvalidQuantityError):
-        amount = parse_quantity(text).whole if is_quantity else 0  # type: ignore[arg-type]
-        if _LEAST_BYTES <= amount <= _MOST_BYTES:
-            return amount
-    raise ValueError("is not an amount from 16Mi to 1Pi, such as 5Gi")
 
 
 def _strip(host: str) -> str:
@@ -80,7 +69,7 @@ class SeeSettings(Section):
     there. Empty: nothing is kept."""
     keep: Annotated[float, BeforeValidator(_parse_keep)] = 30.0 * 86_400
     """Days of the store that are older are removed, whole."""
-    keep_bytes: Annotated[int, BeforeValidator(_parse_bytes)] = 5 << 30
+    keep_bytes: Annotated[int, BeforeValidator(parse_store_size)] = 5 << 30
     """If the store takes more, its oldest days are removed."""
 
     @model_validator(mode="after")
