@@ -33,7 +33,8 @@ from koord.core.engine.reasons import InsufficientNodes
 from koord.core.model.plan import Placement, Unit, Unplaced
 from koord.runtime.audit import encode_record
 from koord.runtime.diagnosis import answer
-from koord.see.routes import ROUTES, Ask, Route
+from koord.see.route import Ask, Route
+from koord.see.routes import ROUTES
 from koord.see.snapshots import Snapshot
 
 if TYPE_CHECKING:

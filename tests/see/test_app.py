@@ -24,7 +24,7 @@ from koord.answers.leaders import Leader
 from koord.answers.reading import Reading, Target, TargetKind
 from koord.answers.story import make_story
 from koord.kube.errors import KubeError
-from koord.see import routes, snapshots
+from koord.see import cluster_routes, snapshots
 from koord.see.access import KeyAccess
 from koord.see.app import BASE, Server
 from koord.see.buckets import BURST, Bucket
@@ -486,7 +486,9 @@ async def test_a_job_that_does_not_exist_is_tried() -> None:
 def test_an_answer_is_computed_once_for_all_who_follow_it(monkeypatch: pytest.MonkeyPatch) -> None:
     computed = []
     encode = overview.view_overview
-    monkeypatch.setattr(routes, "view_overview", lambda *a: computed.append(1) or encode(*a))
+    monkeypatch.setattr(
+        cluster_routes, "view_overview", lambda *a: computed.append(1) or encode(*a)
+    )
     snapshot = fill(["a"])
     values = [parse_topic("overview", "i").hello(snapshot)["value"] for _ in range(3)]
     assert (len(computed), values[0]) == (1, values[2])

@@ -21,7 +21,8 @@ from koord.core.model.pods import ExceededLimit
 from koord.core.model.reason_class import ReasonClass
 from koord.core.model.reasons import REASONS
 from koord.core.model.text import format_time
-from koord.see.routes import ROUTES, Ask
+from koord.see.route import Ask
+from koord.see.routes import ROUTES
 from koord.see.snapshots import Snapshot
 
 if TYPE_CHECKING:

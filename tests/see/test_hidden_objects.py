@@ -10,7 +10,8 @@ from koord.answers.happenings import SeenObjects
 from koord.answers.reading import Target, TargetKind
 from koord.answers.redaction import Sight
 from koord.answers.story import make_story
-from koord.see.routes import ROUTES, Ask, NothingThere
+from koord.see.route import Ask, NothingThere
+from koord.see.routes import ROUTES
 from koord.see.snapshots import OnDemand, Snapshot
 
 HERE = Target(TargetKind.POD, "team-a", "")

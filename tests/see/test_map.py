@@ -24,7 +24,8 @@ from koord.answers.gpu_map import (
 )
 from koord.answers.reading import Reading, Target, TargetKind
 from koord.answers.redaction import EVERYTHING, Sight
-from koord.see.routes import ROUTES, Ask
+from koord.see.route import Ask
+from koord.see.routes import ROUTES
 from koord.see.snapshots import Snapshot
 
 NOW = 1_790_000_000.0

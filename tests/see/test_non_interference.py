@@ -12,7 +12,8 @@ from tests.cli.test_redaction import NAMES_OF_GANGS, make_scene
 from koord.answers.encoding import encode
 from koord.answers.reading import Target, TargetKind
 from koord.answers.redaction import Sight
-from koord.see.routes import ROUTES, Ask, NothingThere, Route, head_for, wrap
+from koord.see.route import Ask, NothingThere, Route, head_for, wrap
+from koord.see.routes import ROUTES
 from koord.see.snapshots import Snapshot
 
 HERE = Target(TargetKind.POD, "team-a", "")

@@ -20,7 +20,8 @@ from koord.answers.story import Story
 from koord.answers.timeline import make_timeline
 from koord.core.model.gang_history import Episode
 from koord.see.paging import ListQuery, make_page
-from koord.see.routes import ROUTES, Ask, WithGaps, head_for, wrap
+from koord.see.route import Ask, WithGaps, head_for, wrap
+from koord.see.routes import ROUTES
 from koord.see.snapshots import Snapshot
 
 TYPES = Path(__file__).parents[2] / "page" / "src" / "answers.ts"

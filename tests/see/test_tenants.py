@@ -14,7 +14,8 @@ from koord.answers.encoding import encode
 from koord.answers.reading import Reading, Target, TargetKind
 from koord.answers.redaction import EVERYTHING, Sight
 from koord.see.paging import InvalidQuery
-from koord.see.routes import ROUTES, Ask, NothingThere, Route, head_for, wrap
+from koord.see.route import Ask, NothingThere, Route, head_for, wrap
+from koord.see.routes import ROUTES
 from koord.see.snapshots import MOST_SIGHTS, Snapshot
 
 HERE = Target(TargetKind.POD, "default", "")

@@ -27,7 +27,8 @@ from koord.see.login import make_login
 from koord.see.openapi import make_document
 from koord.see.page_files import ROOT, find_file
 from koord.see.paging import ExpiredPage, InvalidQuery, make_page, parse_query
-from koord.see.routes import ROUTES, Ask, NothingThere, Route, WithGaps, head_for, wrap
+from koord.see.route import Ask, NothingThere, Route, WithGaps, head_for, wrap
+from koord.see.routes import ROUTES
 from koord.see.snapshots import Snapshot, Snapshots
 from koord.see.stream import MOST_STREAMS, EventStreams
 

@@ -13,7 +13,7 @@ from typing import Any, Final, Union, get_args, get_origin, get_type_hints
 from koord.answers.encoding import encode, name_of_field
 from koord.answers.envelope import VERSION, AnswerSource, GapCause
 from koord.see.paging import BOUNDS, MOST_ROWS, MOST_SEARCHED, ROWS, ListForm
-from koord.see.routes import KINDS, Route
+from koord.see.route import KINDS, Route
 
 _PLAIN: Final[Mapping[type, dict[str, Any]]] = {
     bool: {"type": "boolean"},

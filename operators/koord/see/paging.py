@@ -61,6 +61,11 @@ class ListForm:
         return (*self.filters, *(BOUNDS if self.time else ()))
 
 
+def texts_of(name: str) -> Callable[[Row], Collection[str]]:
+    """Return a filter: what a field of a document says, as text."""
+    return lambda row: (str(row[name]),)
+
+
 @dataclass(frozen=True, slots=True)
 class ListQuery:
     """Which rows are asked for; ``after`` is (value of the order, key) of the last one shown.

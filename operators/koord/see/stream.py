@@ -35,7 +35,8 @@ from koord.see.paging import (
     parse_query,
     select,
 )
-from koord.see.routes import ROUTES, Ask, NothingThere, Route, head_for, wrap
+from koord.see.route import Ask, NothingThere, Route, head_for, wrap
+from koord.see.routes import ROUTES
 from koord.see.snapshots import Snapshot, Snapshots
 
 log = logging.getLogger(__name__)

@@ -1,0 +1,180 @@
+"""Answers about the cluster as it is: what one reading of it shows."""
+
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from typing import Any, Final
+
+from koord.answers.devices import view_devices
+from koord.answers.encoding import encode, name_of_field
+from koord.answers.fragmentation import Fragmentation, view_fragmentation
+from koord.answers.gpu_map import MapNode, view_map
+from koord.answers.health import encode_finding, find_sick, see_sick
+from koord.answers.overview import view_overview
+from koord.answers.queue_view import QueueEntry
+from koord.answers.quota_view import encode_in_full, view_quota, view_quotas
+from koord.answers.redaction import HiddenName, redact
+from koord.answers.reservations import view_reservation
+from koord.answers.topology import view_topology
+from koord.answers.usage_view import NodeUsage, view_nodes, view_pod
+from koord.core.device.plugin import Devices
+from koord.core.engine.scoring import Scoring
+from koord.core.model.reasons import class_of
+from koord.core.model.text import format_time
+from koord.core.reservation.plugin import Reservations
+from koord.see.paging import ListForm, Row, texts_of
+from koord.see.route import Ask, NothingThere, refuse_hidden_nodes
+from koord.see.snapshots import Snapshot
+
+
+def show_overview(snapshot: Snapshot, _: Ask) -> Any:
+    view = view_overview(snapshot.reading.state, snapshot.waiting, snapshot.at)
+    return encode(replace(view, over=redact(view, snapshot.reading.sight.hide).over))
+
+
+def list_queue(snapshot: Snapshot, _: Ask) -> tuple[QueueEntry, ...]:
+    return snapshot.waiting
+
+
+def list_quotas(snapshot: Snapshot, _: Ask) -> list[Row]:
+    sight = snapshot.reading.sight
+    return [
+        encode(redact(quota, sight.hide))
+        for quota in view_quotas(snapshot.reading.state).quotas
+        if sight.sees_quota(quota.summary.name)
+    ]
+
+
+def show_quota(snapshot: Snapshot, ask: Ask) -> Any:
+    sight, name = snapshot.reading.sight, ask.parts["name"]
+    is_seen = sight.sees_quota(name)
+    view = view_quota(snapshot.reading.state, name, Scoring()) if is_seen else None
+    if view is None:
+        or_hidden = "" if sight.quotas else ", or you may not see it"
+        raise NothingThere(f"there is no ElasticQuota {name} in force{or_hidden}")
+    return encode_in_full(redact(view, sight.hide))
+
+
+def show_fragmentation(snapshot: Snapshot, _: Ask) -> Any:
+    return encode(Fragmentation(view_fragmentation(snapshot.reading.state)))
+
+
+def list_findings(snapshot: Snapshot, _: Ask) -> list[Row]:
+    source = snapshot.on_demand
+    own = () if source is None else source.find_trouble()
+    findings = (*own, *find_sick(snapshot.reading.state, snapshot.at))
+    findings = see_sick(findings, snapshot.reading.sight)
+    return [encode_finding(finding) for finding in findings]
+
+
+def list_nodes(snapshot: Snapshot, _: Ask) -> list[Row]:
+    if not snapshot.reading.sight.nodes:
+        return []
+    return [_write_node(snapshot, node) for node in view_nodes(snapshot.reading.state)]
+
+
+def _write_node(snapshot: Snapshot, usage: NodeUsage) -> dict[str, Any]:
+    tenants = filter(snapshot.reading.sight.sees, usage.tenants)
+    return {**encode(usage), "tenants": list(tenants)}
+
+
+def show_node(snapshot: Snapshot, ask: Ask) -> Any:
+    refuse_hidden_nodes(snapshot, "what a node has")
+    state, name = snapshot.reading.state, ask.parts["name"]
+    usage = next((each for each in view_nodes(state) if each.node.name == name), None)
+    if usage is None:
+        raise NothingThere(f"there is no node {name}")
+    hide = snapshot.reading.sight.hide
+    pods = [encode(redact(view_pod(state, pod), hide)) for pod in usage.pods]
+    return {**_write_node(snapshot, usage), "pods": pods}
+
+
+def show_map(snapshot: Snapshot, _: Ask) -> Any:
+    refuse_hidden_nodes(snapshot, "who has which GPU")
+    view = view_map(snapshot.reading.state, snapshot.reading.sight)
+    return {**encode(replace(view, nodes=())), "nodes": _encode_alike(view.nodes)}
+
+
+def _encode_alike(values: Sequence[MapNode]) -> list[Row]:
+    """Encode thousands of values of one class, which have only texts, numbers and lists of them."""
+    names = [(each.name, name_of_field(MapNode, each.name)) for each in fields(MapNode)]
+    return [{name: getattr(value, attribute) for attribute, name in names} for value in values]
+
+
+def show_devices(snapshot: Snapshot, ask: Ask) -> Any:
+    refuse_hidden_nodes(snapshot, "what a node has")
+    state, name = snapshot.reading.state, ask.parts["name"]
+    if name not in state.plugin(Devices).reports:
+        raise NothingThere(f"there is no Device {name}")
+    return {"devices": encode(view_devices(state, [name]))}
+
+
+def list_reservations(snapshot: Snapshot, _: Ask) -> list[Row]:
+    state, hide = snapshot.reading.state, snapshot.reading.sight.hide
+    return [
+        encode(redact(view_reservation(state, reservation, snapshot.at), hide))
+        for reservation in state.plugin(Reservations).reservations.values()
+    ]
+
+
+def show_topology(snapshot: Snapshot, ask: Ask) -> Any:
+    refuse_hidden_nodes(snapshot, "which domains there are")
+    state, name = snapshot.reading.state, ask.parts["name"]
+    tree = state.topologies.tree(name) if name in state.topologies else None
+    if tree is None:
+        raise NothingThere(f"there is no ClusterNetworkTopology {name} in force")
+    return encode(view_topology(state, name, tree))
+
+
+def _names_of(entry: QueueEntry) -> list[str]:
+    """Return the names of what waits, as the asker sees them: empty ones if they are hidden."""
+    return ["" if isinstance(name, HiddenName) else name for name in entry.names]
+
+
+def _unit_of(entry: QueueEntry) -> str:
+    names = _names_of(entry)
+    hidden = "" if all(names) else f"#{entry.position}.{format_time(entry.since)}"
+    return f"{entry.kind}/{','.join(names)}{hidden}"
+
+
+def _place_of(entry: QueueEntry) -> int:
+    return entry.position or 1 << 62  # what has none comes last
+
+
+def _spaces_of(entry: QueueEntry) -> set[str]:
+    return {name.partition("/")[0] for name in _names_of(entry)}
+
+
+QUEUE: Final = ListForm(
+    key=_unit_of,
+    sorts={
+        "position": _place_of,
+        "since": lambda entry: entry.since,
+        "gpus": lambda entry: entry.gpus,
+        "pods": lambda entry: entry.pods,
+        "priority": lambda entry: entry.priority,
+    },
+    filters={
+        "namespace": _spaces_of,
+        "quota": lambda entry: entry.quotas,
+        "class": lambda entry: (str(class_of(entry.reason.code)),),
+        "reason": lambda entry: (entry.reason.code,),
+    },
+    write=encode,
+)
+BY_NAME: Final = ListForm(key=lambda row: row["name"], sorts={"name": lambda row: row["name"]})
+NODES: Final = ListForm(
+    key=lambda row: row["node"],
+    sorts={"node": lambda row: row["node"], "pods": lambda row: row["podCount"]},
+    filters={"state": texts_of("state")},
+)
+RESERVATIONS: Final = replace(
+    BY_NAME, filters={"phase": texts_of("phase"), "node": texts_of("node")}
+)
+FINDINGS: Final = ListForm(
+    key=lambda row: "/".join([*map(str, row["subject"].values()), row["reason"]]),
+    sorts={
+        "severity": lambda row: f"{row['severity']} {(1 << 32) - row['gpusOut']:012d}",
+        "since": lambda row: row["since"] or "",
+    },
+    filters={"severity": texts_of("severity"), "reason": texts_of("reason")},
+)
