@@ -93,8 +93,15 @@ EXPRESSIONS = {
     "configName": CONFIG_NAME,
     "serveConfigName": SERVE_CONFIG_NAME,
     "replicas": "{{ .Values.replicas }}",
+    "serveStrategy": '{{ include "koord.serveStrategy" . }}',
 }
 """What stands for a value within a line."""
+VOLUME_CLAIM = "serve.volumeClaim"
+ITEMS = {
+    "serveMount": "{name: data, mountPath: /data}",
+    "serveVolume": "{name: data, persistentVolumeClaim: {claimName: {{ . | quote }}}}",
+}
+"""Items of lists that are there if the store of answers has a volume."""
 INCLUDED = ("config", "serveConfig")
 """Texts that a helper of the chart makes."""
 OPTIONAL = ("image.pullPolicy", "imagePullSecrets", "tolerations")
@@ -177,10 +184,13 @@ def _parametrise_serve(document: Document) -> None:
     container["image"] = put("image")
     container["imagePullPolicy"] = put("image.pullPolicy")
     container["resources"] = put("serve.resources")
+    container["volumeMounts"].append(put("serveMount"))
     pod["imagePullSecrets"] = put("imagePullSecrets")
     for volume in pod["volumes"]:
         if SERVE_CONFIG_MAP.match(volume.get("configMap", {}).get("name", "")):
             volume["configMap"]["name"] = put("serveConfigName")
+    pod["volumes"].append(put("serveVolume"))
+    document["spec"]["strategy"] = put("serveStrategy")
 
 
 def _parametrise_deployment(document: Document) -> None:
@@ -247,6 +257,14 @@ _Dumper.add_representer(str, _represent_text)
 _LINE = re.compile(r"^(?P<indent> *)(?P<key>[\w.]+): TEMPLATE-(?P<name>[\w.]+)-END$", re.MULTILINE)
 
 
+_ITEM = re.compile(r"^(?P<indent> *)- TEMPLATE-(?P<name>\w+)-END$", re.MULTILINE)
+
+
+def _write_item(match: re.Match[str]) -> str:
+    lines = f"{{{{- with .Values.{VOLUME_CLAIM} }}}}", f"- {ITEMS[match['name']]}", "{{- end }}"
+    return "\n".join(match["indent"] + line for line in lines)
+
+
 def _write_line(match: re.Match[str]) -> str:
     indent, key, name = match["indent"], match["key"], match["name"]
     if name in EXPRESSIONS:
@@ -274,6 +292,7 @@ def render_template(part: Part, documents: list[Document]) -> str:
             PARAMETRISE[document["kind"]](document)
     text = yaml.dump_all(documents, Dumper=_Dumper, sort_keys=False, width=10_000)
     text = text.replace("{{", '{{ "{{" }}')  # of Prometheus and Grafana, to Helm it is text
+    text = _ITEM.sub(_write_item, text)
     text = _LINE.sub(_write_line, text).replace(NAMESPACE, "{{ .Release.Namespace }}")
     text = text.replace(*LINKS)
     if part.switch:

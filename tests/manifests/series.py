@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import chain
 from types import FunctionType
 from unittest.mock import Mock
 
@@ -52,8 +53,14 @@ from koord.runtime.gpu_series import GpuCollector
 from koord.runtime.metrics import Metrics
 from koord.runtime.owners import count_unknown
 from koord.runtime.queue_series import watch_queues
+from koord.runtime.reviews import ReviewCounts
 from koord.runtime.team_series import TeamFigures, watch_teams
 from koord.runtime.usage_series import UsageFigures, watch_usage
+from koord.see.app import METRICS
+from koord.see.observed import Observed
+from koord.see.series import ServeSeries, StoreSeries, StoreStanding
+from koord.store.keeper import StoreHealth
+from koord.store.reading import StoreExtent
 
 OF_PROMETHEUS = {"up": set()}
 """Series that every job has, with their labels beside those of the target."""
@@ -226,6 +233,21 @@ def _make_usage() -> UsageFigures:
     return UsageFigures(state, None, lambda: 2.0, {"q": 1})
 
 
+def make_serve_text() -> bytes:
+    """Return the series of ``koord serve``, which it serves itself."""
+    observed = Observed()
+    request = Mock(path=METRICS)
+    request.match_info.route.resource.canonical = METRICS
+    observed.observe(request, 200, 0.1)
+    reviews = [("token", ReviewCounts()), ("right", ReviewCounts())]
+    snapshots = Mock(why_old="", last=Mock(at=0.0))
+    observed.watch(ServeSeries(snapshots, (), (), lambda: reviews))
+    store = StoreSeries(lambda: StoreStanding(True, 0, StoreHealth(), 1.0), Mock())
+    store.extent = StoreExtent(1, 0, 1, 1, 1, 0)
+    observed.watch(store)
+    return observed.encode()
+
+
 def _public_functions() -> Iterator[FunctionType]:
     for name, one in vars(collectors).items():
         is_own = isinstance(one, FunctionType) and one.__module__ == collectors.__name__
@@ -236,7 +258,9 @@ def _public_functions() -> Iterator[FunctionType]:
 def list_series() -> dict[str, Series]:
     """Return every series by its full name, such as ``koord_binds_total``."""
     found: dict[str, Series] = {}
-    for family in text_string_to_metric_families(make_metrics().encode().decode()):
+    texts = make_metrics().encode(), make_serve_text()
+    families = chain(*(text_string_to_metric_families(text.decode()) for text in texts))
+    for family in families:
         for sample in family.samples:
             if sample.name.endswith("_created"):
                 continue  # of another text format than the one that is served

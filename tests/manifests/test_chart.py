@@ -133,6 +133,18 @@ class TestHelm:
         config = documents["ConfigMap", "koord-config-operators-HASH"]["data"]["config.yaml"]
         assert config["compat"] == "koordinator"
 
+    def test_the_store_of_answers_gets_a_volume(self):
+        store = "serve.see.store=sqlite:/data/see.db"
+        documents = by_name(render("serve.enabled=true", store, "serve.volumeClaim=answers"))
+        deployment = documents["Deployment", "koord-serve"]["spec"]
+        assert deployment["strategy"] == {"type": "Recreate"}
+        pod = deployment["template"]["spec"]
+        (claim,) = (one for one in pod["volumes"] if "persistentVolumeClaim" in one)
+        (mount,) = (one for one in pod["containers"][0]["volumeMounts"] if one["name"] == "data")
+        assert claim["persistentVolumeClaim"] == {"claimName": "answers"}
+        config = documents["ConfigMap", "koord-config-serve-HASH"]["data"]["config.yaml"]
+        assert config["see"]["store"].startswith(f"sqlite:{mount['mountPath']}/")
+
     def test_documented_configuration_is_accepted(self, tmp_path):
         page = (ROOT / "docs/operations.md").read_text(encoding="utf-8")
         found = re.search(

@@ -29,7 +29,6 @@ from koord.kube.errors import KubeError
 from koord.kube.leader_report import LeaderReport
 from koord.runtime.reviews import TokenReviews
 from koord.see.app import BASE
-from koord.see.observed import StoreStanding
 from koord.see.snapshots import OnDemand
 from koord.store.feed import FeedError
 from koord.store.retention import Keep
@@ -77,7 +76,7 @@ async def test_a_store_that_another_process_writes_is_taken_when_that_ends(
             await task
     assert store.problem
     registry = CollectorRegistry()
-    registry.register(StoreStanding(lambda: (store.failures, not store.problem)))
+    registry.register(store.series)
     assert registry.get_sample_value("koord_see_store_failures_total") == store.failures >= 1
     assert registry.get_sample_value("koord_see_store_written") == 0
 

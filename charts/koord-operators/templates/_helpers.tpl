@@ -9,6 +9,14 @@ kind: OperatorConfiguration
 logFormat: json
 see: {{- toYaml .Values.serve.see | nindent 2 }}
 {{- end -}}
+{{- define "koord.serveStrategy" -}}
+{{- /* The process before has to end first, so that the volume comes free. */ -}}
+{{- if .Values.serve.volumeClaim -}}
+{type: Recreate}
+{{- else -}}
+{type: RollingUpdate, rollingUpdate: {maxSurge: 1, maxUnavailable: 0}}
+{{- end -}}
+{{- end -}}
 {{- define "koord.pageLinks" -}}
 {{- $links := list -}}
 {{- with .Values.monitoring.pageUrl -}}

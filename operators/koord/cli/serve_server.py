@@ -46,6 +46,7 @@ from koord.runtime.settings import (
 from koord.see.app import Limits, Server
 from koord.see.manifests import ServerDefaults
 from koord.see.observed import Observed
+from koord.see.series import ServeSeries
 from koord.see.snapshots import Gaps, OnDemand, Records, Snapshots
 from koord.see.tls import CertificateFiles, InvalidCertificate
 from koord.see.token_access import LOOPBACK, TokenAccess
@@ -197,9 +198,10 @@ async def _serve(
     )
     limits = Limits(streams=see.streams, streams_each=STREAMS_EACH, waiting_each=WAITING_EACH)
     server = Server(snapshots, access, limits)
-    observed = Observed(snapshots, server.streams)
+    observed = Observed()
+    observed.watch(_make_series(snapshots, server, access))
     if store is not None:
-        observed.watch_store(lambda: (store.failures, not store.problem))
+        observed.watch(store.series)
     server.observe = observed.observe
     app = server.make_app()
     observed.add_to(app, access)
@@ -218,6 +220,15 @@ async def _serve(
                 certificate.read_again()
     finally:
         await runner.cleanup()
+
+
+def _make_series(snapshots: Snapshots, server: Server, access: TokenAccess) -> ServeSeries:
+    return ServeSeries(
+        snapshots,
+        server.streams,
+        access.sessions,
+        lambda: (("token", access.tokens.counts), ("right", access.access.counts)),
+    )
 
 
 class _OnDemand:

@@ -20,10 +20,11 @@ from koord.answers.happenings import Subject
 from koord.answers.health import HealthFinding, Severity, SickSubject
 from koord.core.usage.levels import UsageLook
 from koord.core.usage.segments import Window
+from koord.see.series import StoreSeries, StoreStanding
 from koord.store.analysis import RECORDS, StoredAnalysis, analyse_store
 from koord.store.errors import StoreBusyError, StoreError
 from koord.store.feed import FeedAddress, FeedFollower
-from koord.store.keeper import RecordStore
+from koord.store.keeper import RecordStore, StoreHealth
 from koord.store.reading import DEFAULT_MS, Bounds, Document, Scan, StoreReader
 from koord.store.retention import Keep
 from koord.store.usage_recording import UsageRecorder
@@ -62,9 +63,13 @@ class ServedStore:
     _since: float = field(default_factory=time.time)
     _failures: int = 0
     """Of this process, without those of the store that is open."""
+    series: StoreSeries = field(init=False)
     _reports: OrderedDict[tuple[int, AuditScope], tuple[float, StoredAnalysis]] = field(
         default_factory=OrderedDict
     )
+
+    def __post_init__(self) -> None:
+        self.series = StoreSeries(lambda: self.standing, StoreReader(self.path).extent)
 
     @property
     def problem(self) -> str:
@@ -96,6 +101,17 @@ class ServedStore:
         if store is None:
             return self._failures
         return self._failures + store.health.failures + store.health.refused
+
+    @property
+    def standing(self) -> StoreStanding:
+        """How it is, for its series."""
+        store, follower = self._store, self._follower
+        return StoreStanding(
+            not self.problem,
+            self.failures,
+            StoreHealth() if store is None else store.health,
+            float("inf") if follower is None else follower.behind_seconds,
+        )
 
     @property
     def feed_problem(self) -> str:
@@ -137,6 +153,7 @@ class ServedStore:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(follower.run())
                 tasks.create_task(_record_usage(store, look))
+                tasks.create_task(self.series.run())
         except ExceptionGroup as group:
             raise group.exceptions[0] from group
         finally:

@@ -114,6 +114,22 @@ class Kept(NamedTuple, Generic[V]):
     until: float
 
 
+@dataclass(slots=True)
+class ReviewCounts:
+    """How questions were answered since the start, and how many answers are kept now."""
+
+    asked: int = 0
+    """By the API server."""
+    kept: int = 0
+    """By what it had said before."""
+    failed: int = 0
+    """Not at all."""
+    size: int = 0
+
+    def answers(self) -> tuple[tuple[str, int], ...]:
+        return ("asked", self.asked), ("kept", self.kept), ("failed", self.failed)
+
+
 class KeptAnswers(Generic[V]):
     """Answers by the digest of their question. Used from one event loop."""
 
@@ -124,6 +140,7 @@ class KeptAnswers(Generic[V]):
         self._kept: OrderedDict[bytes, Kept[V]] = OrderedDict()
         self._asked: dict[bytes, asyncio.Task[Kept[V]]] = {}
         self._turns = asyncio.Semaphore(AT_ONCE)
+        self.counts = ReviewCounts()
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -144,6 +161,7 @@ class KeptAnswers(Generic[V]):
         """
         kept = self.get(key)
         if kept is not None:
+            self.counts.kept += 1
             return kept
         task = self._asked.get(key)
         if task is None:
@@ -160,12 +178,15 @@ class KeptAnswers(Generic[V]):
             try:
                 value, seconds = await ask()
             except (KubeError, msgspec.DecodeError, msgspec.ValidationError) as error:
+                self.counts.failed += 1
                 raise NoReview(str(error)) from error
+        self.counts.asked += 1
         kept = Kept(value, asked_at + seconds)
         self._kept[key] = kept
         self._kept.move_to_end(key)
         if len(self._kept) > self._most:
             self._kept.popitem(last=False)
+        self.counts.size = len(self._kept)
         return kept
 
     def _forget(self, key: bytes, done: "asyncio.Task[Kept[V]]") -> None:
@@ -184,6 +205,10 @@ class TokenReviews:
         self._client = client
         self._audience = audience
         self._answers = KeptAnswers[TokenHolder | None](MOST_TOKENS, MOST_WAITING, clock)
+
+    @property
+    def counts(self) -> ReviewCounts:
+        return self._answers.counts
 
     def is_known(self, token: str) -> bool:
         """Whether a token was good when it was asked about last, or need not be asked about."""
@@ -217,6 +242,10 @@ class AccessReviews:
     def __init__(self, client: Client, clock: Callable[[], float] = time.monotonic) -> None:
         self._client = client
         self._answers = KeptAnswers[bool](MOST_RIGHTS, MOST_RIGHTS_WAITING, clock)
+
+    @property
+    def counts(self) -> ReviewCounts:
+        return self._answers.counts
 
     def get(self, user: TokenHolder, right: ResourceRight | PathRight) -> Kept[bool] | None:
         """Return what is known already."""

@@ -4,7 +4,6 @@ Neither has tokens, nor what was asked about: the pattern of a path stands for a
 """
 
 import logging
-from collections.abc import Callable, Iterator
 from typing import Final
 
 from aiohttp import web
@@ -16,13 +15,9 @@ from prometheus_client import (
     ProcessCollector,
     generate_latest,
 )
-from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
-from typing_extensions import override
 
 from koord.see.app import ASKER, METRICS, PROBES
-from koord.see.snapshots import Snapshots
-from koord.see.stream import EventStreams
 from koord.see.token_access import TokenAccess
 
 _BUCKETS: Final = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
@@ -32,7 +27,7 @@ log = logging.getLogger(__name__)
 class Observed:
     """The log and the metrics of the requests of one process."""
 
-    def __init__(self, snapshots: Snapshots, streams: EventStreams) -> None:
+    def __init__(self) -> None:
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)
         self._requests = Counter(
@@ -48,7 +43,6 @@ class Observed:
             registry=self._registry,
             buckets=_BUCKETS,
         )
-        self._registry.register(_Standing(snapshots, streams))
 
     def observe(self, request: web.Request, status: int, seconds: float) -> None:
         """Count a request, and log it if nobody asks it again and again."""
@@ -70,9 +64,13 @@ class Observed:
             },
         )
 
-    def watch_store(self, look: Callable[[], tuple[int, bool]]) -> None:
-        """Serve how often a store failed, and whether it is written now."""
-        self._registry.register(StoreStanding(look))
+    def watch(self, series: Collector) -> None:
+        """Serve other series, too."""
+        self._registry.register(series)
+
+    def encode(self) -> bytes:
+        """Return all series as Prometheus reads them."""
+        return generate_latest(self._registry)
 
     def add_to(self, app: web.Application, access: TokenAccess) -> None:
         """Serve the metrics, to those who have the right to get their path."""
@@ -80,50 +78,10 @@ class Observed:
         async def serve(request: web.Request) -> web.Response:
             if not await access.may_get(request, METRICS):
                 raise web.HTTPForbidden(reason=f"needs the right to get the path {METRICS}")
-            text = generate_latest(self._registry)
-            return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE_LATEST})
+            headers = {"Content-Type": CONTENT_TYPE_LATEST}
+            return web.Response(body=self.encode(), headers=headers)
 
         app.router.add_get(METRICS, serve)
-
-
-class _Standing(Collector):
-    """How old the state is, and how many follow it."""
-
-    def __init__(self, snapshots: Snapshots, streams: EventStreams) -> None:
-        self._snapshots = snapshots
-        self._streams = streams
-
-    @override
-    def collect(self) -> Iterator[Metric]:
-        yield GaugeMetricFamily(
-            "koord_see_streams", "Streams that are open.", value=len(self._streams)
-        )
-        yield GaugeMetricFamily(
-            "koord_see_ready",
-            "Whether the cluster is read and current.",
-            value=not self._snapshots.why_old,
-        )
-
-
-class StoreStanding(Collector):
-    """How a store is."""
-
-    def __init__(self, look: Callable[[], tuple[int, bool]]) -> None:
-        self._look = look
-
-    @override
-    def collect(self) -> Iterator[Metric]:
-        failures, is_written = self._look()
-        yield CounterMetricFamily(
-            "koord_see_store_failures_total",
-            "How often the store could not be opened or written.",
-            value=failures,
-        )
-        yield GaugeMetricFamily(
-            "koord_see_store_written",
-            "Whether the store is open and written.",
-            value=is_written,
-        )
 
 
 def _route_of(request: web.Request) -> str:
