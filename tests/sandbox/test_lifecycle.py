@@ -15,10 +15,11 @@ from koord_sandbox.record import State, list_names, read_record, read_status
 pytestmark = [pytest.mark.sandbox, pytest.mark.usefixtures("state_home")]
 
 # Forks a child that inherits the pipe to the supervisor and outlives its parent, as the workers of
-# a process pool do.
+# a process pool do. SIGINT is ignored by what a shell starts in the background, and by its children.
 _OWNER = """
 import os, signal, sys, time
 from koord_sandbox import Sandbox
+signal.signal(signal.SIGINT, signal.default_int_handler)
 with Sandbox("owned", components=[]):
     if os.fork() == 0:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
