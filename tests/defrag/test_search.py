@@ -142,7 +142,7 @@ def test_a_member_above_the_minimum_moves_alone_and_a_gang_as_a_whole() -> None:
     [
         ({"owners": ()}, "1 without a controller that would create them again"),
         (
-            {"owners": (OwnerReference("d", "DaemonSet", is_controller=True),)},
+            {"owners": (OwnerReference("d", "DaemonSet", "apps/v1", is_controller=True),)},
             "1 created for their nodes",
         ),
         ({"is_protected": True}, "1 labelled as not preemptible"),

@@ -15,7 +15,7 @@ from koord_sandbox.record import State, list_names, read_record, read_status
 pytestmark = [pytest.mark.sandbox, pytest.mark.usefixtures("state_home")]
 
 # Forks a child that inherits the pipe to the supervisor and outlives its parent, as the workers of
-# a process pool do. SIGINT is ignored by what a shell starts in the background, and by its children.
+# a process pool do. What a shell starts in the background ignores SIGINT, and so would the owner.
 _OWNER = """
 import os, signal, sys, time
 from koord_sandbox import Sandbox

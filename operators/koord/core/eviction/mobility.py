@@ -23,10 +23,6 @@ from koord.core.reservation.plugin import Reservations
 
 Obstacle: TypeAlias = Protection | Ineligible
 
-_PINNED_KINDS: Final = frozenset({"DaemonSet", "Node"})
-"""What creates pods for one node."""
-
-
 _OF_RULES: Final = {
     "LocalStorage": Protection.STORAGE,
     "EvictionCost": Protection.COST,
@@ -44,7 +40,7 @@ def find_pod_obstacle(pod: Pod) -> Protection | None:
     controller = next((owner for owner in pod.owners if owner.is_controller), None)
     if controller is None or not pod.node:
         return Protection.OWNERLESS
-    if controller.kind in _PINNED_KINDS:
+    if controller.is_of_one_node:
         return Protection.DAEMON
     hints = _hints_of(pod)
     return Protection.RESERVED if hints is not None and hints.has_affinity else None

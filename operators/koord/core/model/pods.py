@@ -65,6 +65,8 @@ class HostPort:
 
 DAEMON_SET: Final = ("DaemonSet", "apps/v1", True)
 """Kind and version of an owner that is a DaemonSet, and whether it is the controller."""
+_OF_ONE_NODE: Final = frozenset([DAEMON_SET, ("Node", "v1", True)])
+"""Those that create pods for one node; the kubelet names the node as owner of a static pod."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -84,6 +86,11 @@ class OwnerReference:
         Pods whose owner does not exist are garbage-collected, if the cluster knows the kind.
         """
         return (self.kind, self.api_version, self.is_controller) == DAEMON_SET
+
+    @property
+    def is_of_one_node(self) -> bool:
+        """Whether it creates pods for one node, so that nothing starts them again elsewhere."""
+        return (self.kind, self.api_version, self.is_controller) in _OF_ONE_NODE
 
 
 @dataclass(frozen=True, slots=True)

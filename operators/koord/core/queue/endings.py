@@ -4,14 +4,10 @@ Pods that belong to their nodes never end by themselves, so they are none of the
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Final
 
 from koord.core.model.pods import Pod
 from koord.core.queue.eta import Ending
 from koord.core.queue.run_time import Knowledge, RunTime, end_of, start_of
-
-PINNED_KINDS: Final = frozenset({"DaemonSet", "Node"})
-"""What creates pods for one node."""
 
 
 def find_endings(
@@ -36,7 +32,7 @@ def find_endings(
 
 def is_pinned(pod: Pod) -> bool:
     """Whether a pod was created for its node."""
-    return any(owner.is_controller and owner.kind in PINNED_KINDS for owner in pod.owners)
+    return any(owner.is_of_one_node for owner in pod.owners)
 
 
 def _make_ending(name: str, pods: tuple[Pod, ...], run_time: RunTime, now: float) -> Ending:
