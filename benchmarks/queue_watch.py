@@ -14,10 +14,11 @@ from koord.core.queue.promises import Competitor, MoveCause, PromiseBasis, expla
 from koord.core.queue.simulation import Simulation, TraceUnit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from benchmarks.queue_estimates import Estimator
     from koord.core.queue.order import OrderTerms, QueueQuota, Waiting
+    from koord.core.queue.protection import TurnsOutcome
     from koord.core.queue.queue_turns import Offers
     from koord.core.queue.simulation import MakeOffers
 
@@ -112,10 +113,15 @@ class Watched(Simulation):
             self._had_turns,
         )
 
+    def _let_all_have_their_turns(self) -> TurnsOutcome:
+        """Note what moved in each round: by the next one at the same time turns may be others."""
+        outcome = super()._let_all_have_their_turns()
+        self._note_promises(outcome.started)
+        return outcome
+
     def decide(self) -> Mapping[str, int]:
         idle = super().decide()
         self.rounds += 1
-        self._note_promises()
         if self.estimator is not None and self.room.now >= self._look_at:
             self._look_at = self.room.now + LOOK_SECONDS
             self._note_foreseen(self.estimator)
@@ -136,7 +142,7 @@ class Watched(Simulation):
         if unit is not None and self.estimator is not None:
             self.estimator.note_end(unit, self.room.now)
 
-    def _note_promises(self) -> None:
+    def _note_promises(self, started: Collection[str]) -> None:
         ahead: dict[str, Competitor] = {}
         before, self._ahead = self._ahead, {}
         for key, competitor in self._had_turns.items():
@@ -144,7 +150,7 @@ class Watched(Simulation):
             if reserved is not None and not reserved.is_open:
                 self._note_promise(key, reserved.start, before.get(key, {}), ahead)
                 self._ahead[key] = dict(ahead)
-            if reserved is not None or key in self.running:
+            if reserved is not None or key in started or key in self.running:
                 ahead[key] = competitor
 
     def _note_promise(

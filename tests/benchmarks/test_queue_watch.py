@@ -7,6 +7,11 @@ from dataclasses import replace
 from benchmarks.queue_estimates import ByHistory, ByLimit
 from benchmarks.queue_policies import CONTENDERS, measure, play
 from benchmarks.queue_trace import draw_kinds, make_trace
+from benchmarks.queue_watch import Watched
+from tests.queue import worked
+
+from koord.core.queue.promises import MoveCause
+from koord.core.queue.simulation import SimulatedQuota
 
 TRACE = make_trace(7, 0.95, 0.3, 1.0)
 OURS = next(contender for contender in CONTENDERS if contender.name == "Backfill")
@@ -55,3 +60,33 @@ def test_jobs_of_one_kind_take_about_as_long() -> None:
         times.setdefault((unit.user, kinds[unit.job.key]), []).append(unit.duration)
     assert all(max(each) < 1.7 * min(each) for each in times.values())
     assert max(map(len, times.values())) > 2
+
+
+def test_who_took_the_promised_room_is_named_though_he_comes_later_by_now() -> None:
+    """S is promised a at 20, within what is guaranteed to its quota by then, and keeps W away.
+
+    At 5 a small one of its own quota starts, that ends at 35: so S would be over the guarantee at
+    20. At 6 Q comes, within the guarantee of another quota: it has its turn before S, and a at 20.
+    S is promised 50. By then it is within the guarantee again: from the next round of the same
+    minute on S comes before Q, but what was promised to Q stays.
+    """
+    watched = worked.Example(
+        nodes="abc",
+        running=[("A", {"a": 6}, 20, 20), ("B", {"b": 8}, 60, 60), ("C", {"c": 7}, 200, 200)],
+        quotas=[
+            SimulatedQuota("others", 0, 24, 24),
+            SimulatedQuota("speech", 8, 24, 24),
+            SimulatedQuota("search", 8, 24, 24),
+        ],
+        units=[
+            worked.unit("S", "1x8", 10, 0, quota="speech"),
+            worked.unit("small", "1x1", 30, 5, quota="speech"),
+            worked.unit("Q", "1x8", 30, 6, quota="search"),
+            worked.unit("W", "1x2", 90, 4, quota="others"),
+        ],
+        engine=Watched,
+    ).play(worked.EASY)
+    assert isinstance(watched, Watched)
+    assert watched.promises["S"] == [(0, 20), (6, 50)]
+    assert [watched.starts[key] for key in ("S", "small", "Q")] == [50, 5, 20]
+    assert watched.moves["S"] is MoveCause.GUARANTEE

@@ -15,7 +15,7 @@ from tests.cluster import SCORING, FakeCluster, make_cluster
 from tests.model.clock import virtual_time
 
 from koord.cli.object_notes import read_told
-from koord.controllers.queue_looks import LONGEST_BUSY_SECONDS, QueueLooks
+from koord.controllers.queue_looks import ENOUGH_STARTS, LONGEST_BUSY_SECONDS, QueueLooks
 from koord.controllers.queue_status import make_queue_status, read_promise
 from koord.core.maintenance.plugin import Maintenances, MaintenanceWindow
 from koord.core.model.gang_history import Episode
@@ -189,10 +189,41 @@ def test_what_was_placed_is_forgotten_and_compared_with_what_was_expected() -> N
     looks.note_start(unit)
     (error,) = looks.errors
     assert (error.seconds, error.is_covered) == (180, False)
-    assert not looks.is_covered
     cluster.delete_pods("run")
     look(cluster, looks, NOON + 780)
     assert looks.of("default/g") is None
+
+
+def test_whose_starts_come_late_is_given_guesses_and_nobody_else() -> None:
+    """Who says that his jobs end at once makes his own times worthless, not those of all."""
+    cluster = make_waiting()
+    ends = (("queue", QueueHints(deadline=60)),)
+    cluster.pods(replace(cluster.pod("g-0"), extensions=ends))
+    cluster.pods(make_pod("other/p").gpu(8).created(NOON + 1))
+    looks = make_looks(cluster)
+    for at in range(ENOUGH_STARTS):
+        look(cluster, looks, NOON + at)
+        late = next(unit for unit in cluster.queue.pending() if unit.group)
+        cluster.state.advance(NOON + 9000)
+        looks.note_start(late)
+    look(cluster, looks, NOON + ENOUGH_STARTS)
+    standings = [looks.standings[unit.key] for unit in cluster.queue.pending()]
+    assert [standing.certainty for standing in standings] == [Certainty.GUESS, Certainty.ESTIMATED]
+
+
+def test_a_queue_with_many_units_hides_none_of_the_others() -> None:
+    cluster = make_cluster(1)
+    run_until(cluster, "run", "n0", 600)
+    cluster.quotas(make_quota("many", max={GPU: 99}), make_quota("one", max={GPU: 99}))
+    for at in range(103):
+        cluster.pods(make_pod(f"p{at:03}").gpu(8).quota("many").created(NOON + at))
+    cluster.pods(make_pod("last").gpu(8).quota("one").created(NOON + 200))
+    looks = make_looks(cluster)
+    look(cluster, looks, NOON + 300)
+    last = cluster.queue.pending()[-1]
+    assert (len(looks.standings), last.pods[0].name) == (101, "last")
+    standing = looks.standings[last.key]
+    assert (standing.position, standing.waiting, standing.ahead) == (1, 1, 103)
 
 
 @pytest.mark.parametrize("is_maintained", [False, True])
@@ -282,8 +313,7 @@ def test_a_promise_moves_for_what_is_guaranteed_to_others(
     promise(monkeypatch, NOON + 1200, "n0")
     look(cluster, looks, NOON + 10)
     (cause,) = looks.broken.keys() - {cause for cause, n in looks.broken.items() if not n}
-    otherwise = MoveCause.OTHER if is_started else MoveCause.LOAD
-    assert cause is (MoveCause.GUARANTEE if least == 8 else otherwise)
+    assert cause is (MoveCause.GUARANTEE if least == 8 else MoveCause.LOAD)
 
 
 def test_a_promise_of_an_earlier_process_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:

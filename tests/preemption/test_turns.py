@@ -174,7 +174,7 @@ def test_room_of_marked_victims_is_reserved_for_the_end_of_their_grace() -> None
     (nomination,) = scene.cluster.state.nominations
     scene.due(1)
     with closing(scene.cluster.open_cycle(scene.cluster.queue.pending)) as cycle:
-        (turn,) = queues.turns(cycle)
+        (turn,) = queues.turns(cycle, {unit.key for unit in cycle.pending()})
     assert turn.reservation is not None
     assert turn.reservation.start == NOW + 60
     assert set(turn.reservation.nodes) == {nomination.assignments[0].node}

@@ -182,4 +182,4 @@ def turns_of(cluster: FakeCluster) -> list[Turn]:
     state.refresh()
     pending = find_pending(state)
     with closing(state.open_cycle(lambda: pending)) as cycle:
-        return list(state.plugin(Queues).turns(cycle))
+        return list(state.plugin(Queues).turns(cycle, {unit.key for unit in pending}))

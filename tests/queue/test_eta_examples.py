@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.builders import make_quota
 from tests.cluster import SCORING
-from tests.queue.planned import MINUTE, NOW, Job, Play, play_on
+from tests.queue.planned import GPU, MINUTE, NOW, Job, Play, play_on
 
 from koord.answers.outlook import Look, view_standings
 from koord.controllers.queue_looks import QueueLooks
-from koord.core.queue.promises import Certainty
+from koord.core.queue.promises import Certainty, MoveCause
+from koord.core.queue.run_time import QueueHints
+from koord.core.quota.model import QuotaOptions
 
 
 def look(play: Play, minute: int) -> dict[str, tuple[int | None, Certainty]]:
@@ -131,3 +135,54 @@ def test_11b_a_promise_moves_for_a_lost_node() -> None:
     play.cluster.state.remove_node("b")
     assert watch(play, range(10, 60))[0] == (10, 50, "")
     assert play.starts["H"] == 50
+
+
+def find_move(play: Play, name: str, minutes: int) -> tuple[MoveCause, str]:
+    """Play, and look each minute; return what moved the promise of a job that waits still."""
+    cluster = play.cluster
+    looks = QueueLooks(
+        cluster.state, cluster.queue, SCORING, lambda: cluster.state.now, lambda: True, bool
+    )
+    for minute in range(minutes):
+        waiting = {unit.key: unit for unit in cluster.queue.pending()}
+        play.step(minute)
+        for key in waiting.keys() - {unit.key for unit in cluster.queue.pending()}:
+            looks.note_start(waiting[key])
+        looks.look()
+    (unit,) = (unit for unit in cluster.queue.pending() if unit.pods[0].name == f"{name}-0")
+    move = looks.standings[unit.key].last_move
+    assert move is not None
+    return move.cause, move.by
+
+
+def test_who_says_late_how_long_he_runs_is_named_by_those_behind() -> None:
+    """H was to run for 5 minutes, so M was promised 15; then H says that it runs for an hour."""
+    play = play_on("a", reserve_depth=2).running("R", "1x8", "a", 10)
+    play.jobs |= {job.name: job for job in (Job("H", "1x8", 5, 0), Job("M", "1x8", 10, 1))}
+    hour = (("queue", QueueHints(deadline=60 * MINUTE)),)
+    cluster = play.cluster
+    play.events[8] = lambda: cluster.pods(replace(cluster.pod("H-0"), extensions=hour))
+    assert find_move(play, "M", 12) == (MoveCause.ESTIMATE, "default/H-0")
+
+
+def test_who_took_the_promised_room_is_named_though_he_comes_later_by_now() -> None:
+    """S is promised a at 20, within what is guaranteed to its quota by then, and keeps W away.
+
+    The small one ends at 35, so with it S is over the guarantee at 20. At 6 Q comes, within the
+    guarantee of its own quota, and has a at 20. S is promised 50: then it is within the guarantee,
+    and from the next turns of the same minute on it comes before Q again.
+    """
+    play = play_on("abc", quota=QuotaOptions(limits_by_share=False))
+    play.running("A", "1x6", "a", 20).running("B", "1x8", "b", 60).running("C", "1x7", "c", 200)
+    least = {"speech": 8, "search": 8, "others": 0}
+    play.cluster.quotas(
+        *(make_quota(name, min={GPU: gpus}, max={GPU: 24}) for name, gpus in least.items())
+    )
+    jobs = (
+        Job("S", "1x8", 10, 0, quota="speech"),
+        Job("W", "1x2", 90, 4, quota="others"),
+        Job("small", "1x1", 30, 5, quota="speech"),
+        Job("Q", "1x8", 30, 6, quota="search"),
+    )
+    play.jobs |= {job.name: job for job in jobs}
+    assert find_move(play, "S", 7) == (MoveCause.GUARANTEE, "default/Q-0")

@@ -63,8 +63,16 @@ def test_a_start_is_never_told_to_be_earlier(now: int, wait: float) -> None:
     assert now + wait <= round_start(now, now + wait) < now + wait + HOUR + 1
 
 
+AHEAD = Competitor("u", "team", 5, lasts=60.0, pods=1)
 PROMISE = PromiseBasis(
-    1000, "team", 5, ("n0", "n1"), {"default/r": (900.0, Knowledge.DECLARED)}, {}, quota_edits=1
+    1000,
+    "team",
+    5,
+    ("n0", "n1"),
+    {"default/r": (900.0, Knowledge.DECLARED)},
+    {"u": AHEAD},
+    quota_edits=1,
+    asks=AHEAD,
 )
 USABLE = {"n0", "n1", "n2"}
 
@@ -106,6 +114,10 @@ def other(name: str, **about: object) -> dict[str, Competitor]:
         (after(quota_edits=2), USABLE, MoveCause.QUOTA_CHANGED, "team"),
         (after(lost_place=(MoveCause.PREEMPTED, "x")), USABLE, MoveCause.PREEMPTED, "x"),
         (after(start=None, is_hold_expired=True), USABLE, MoveCause.HOLD_EXPIRED, ""),
+        (after(asks=Competitor("own", "team", lasts=61.0)), USABLE, MoveCause.ESTIMATE, "own"),
+        (after(ahead=other("u", lasts=61.0)), USABLE, MoveCause.ESTIMATE, "u"),
+        (after(ahead=other("u", lasts=60.0, pods=2)), USABLE, MoveCause.ESTIMATE, "u"),
+        (after(ahead=other("u", lasts=60.0)), USABLE, MoveCause.OTHER, ""),
         (after(), USABLE, MoveCause.OTHER, ""),
     ],
 )

@@ -32,11 +32,13 @@ class Look:
     refusals: Mapping[str, Reason] = field(default_factory=dict)
     scoring: Scoring = field(default_factory=Scoring)
     is_over: Callable[[], bool] = lambda: False
-    is_covered: bool = True
+    is_covered: Callable[[Unit], bool] = lambda _: True
+    """Whether enough of the last starts of its user came within what was expected of them."""
     most_steps: float = float("inf")
     """After so many steps of planning no further unit is looked at."""
     most: int | None = None
-    """Of how many units of each quota tree it is of interest; None: of all."""
+    """Of how many units of each quota tree it is of interest, beside those of :meth:`seen` that
+    nobody crowds out; None: of all."""
 
     @property
     def queues(self) -> Queues:
@@ -47,13 +49,27 @@ class Look:
 
     def first(self, most: int) -> list[Unit]:
         """Return the first units of each quota tree, in order."""
-        registry = self.state.quotas.catalog.registry
+        return choose_first(self.units, self.tree_of, most)
 
-        def tree_of(unit: Unit) -> str:
-            spec = registry.get(self.queue_of(unit))
-            return "" if spec is None else spec.tree_id
+    def tree_of(self, unit: Unit) -> str:
+        spec = self.state.quotas.catalog.registry.get(self.queue_of(unit))
+        return "" if spec is None else spec.tree_id
 
-        return choose_first(self.units, tree_of, most)
+    def seen(self) -> list[Unit]:
+        """Return the units whose standing is of interest, in order.
+
+        However many units of others come before: the first of each queue is, and whoever has room
+        reserved. Otherwise a queue with thousands of units would hide those of all others.
+        """
+        if self.most is None:
+            return list(self.units)
+        seen = {unit.key for unit in self.first(self.most)} | self.queues.reserved_units()
+        firsts: dict[str, Unit] = {}
+        for unit in self.units:
+            if not _is_held(unit):
+                firsts.setdefault(self.queue_of(unit), unit)
+        seen |= {unit.key for unit in choose_first(firsts.values(), self.tree_of, self.most)}
+        return [unit for unit in self.units if unit.key in seen]
 
 
 def limit_time(seconds: float, clock: Callable[[], float]) -> Callable[[], bool]:
@@ -81,12 +97,13 @@ def decide_turns(look: Look) -> None:
 def view_standings(look: Look, *, foresees: bool = True) -> dict[str, QueueStanding]:
     """Return where each unit stands, by unit; without foresight only turns."""
     forecasts = foresee(look) if foresees and look.units else {}
-    seen = look.units if look.most is None else look.first(look.most)
-    cycle = look.state.open_cycle(lambda: seen)
-    turns = look.queues.turns(cycle)
+    seen = look.seen()
+    cycle = look.state.open_cycle(lambda: look.units)
+    turns = look.queues.turns(cycle, {unit.key for unit in seen})
     cycle.close()
     waiting = Counter(look.queue_of(unit) for unit in look.units if not _is_held(unit))
-    lookout = Lookout(look.state.now, forecasts, look.refusals, look.is_covered)
+    uncovered = {unit.key for unit in seen if not look.is_covered(unit)}
+    lookout = Lookout(look.state.now, forecasts, look.refusals, uncovered)
     return make_standings(turns, lookout, waiting)
 
 

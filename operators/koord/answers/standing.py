@@ -6,13 +6,14 @@ Positions and reserved room come from the queues, expected times from the planne
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from koord.answers.encoding import encode
 from koord.answers.gpus import count_gpus
 from koord.core.engine.reasons import InsufficientNodes
+from koord.core.model.plan import UnitKey
 from koord.core.model.reasons import Reason
 from koord.core.model.text import format_time, named, plural
 from koord.core.queue.eta import Ending, Forecast
@@ -183,8 +184,8 @@ class Lookout:
     now: float
     forecasts: Mapping[str, Forecast] = field(default_factory=dict)
     refusals: Mapping[str, Reason] = field(default_factory=dict)
-    is_covered: bool = True
-    """Whether enough of the last starts came within what was expected of them."""
+    uncovered: Collection[UnitKey] = frozenset()
+    """Units of whose users too many of the last starts came later than was expected of them."""
 
 
 def make_standings(
@@ -247,6 +248,7 @@ def _tell_start(
     """Return the expected start, the latest, and how certain they are."""
     reservation, now = turn.reservation, lookout.now
     is_timed = reservation is not None and reservation.kind == TIMED
+    is_covered = turn.unit not in lookout.uncovered
     latest = round_start(now, reservation.start) if reservation is not None and is_timed else None
     expected = None
     if forecast is not None and forecast.start is not None:
@@ -254,11 +256,11 @@ def _tell_start(
     if latest is not None:
         level = _find_level(reservation, forecast)
         expected = latest if expected is None else min(expected, latest)
-        certainty = judge_certainty(level, is_reserved=True, is_covered=lookout.is_covered)
+        certainty = judge_certainty(level, is_reserved=True, is_covered=is_covered)
         return expected, latest, certainty
     if forecast is None or expected is None:
         return None, None, Certainty.UNKNOWN
-    certainty = judge_certainty(forecast.level, is_reserved=False, is_covered=lookout.is_covered)
+    certainty = judge_certainty(forecast.level, is_reserved=False, is_covered=is_covered)
     return (None if certainty is Certainty.UNKNOWN else expected), None, certainty
 
 

@@ -20,7 +20,6 @@ from koord.api.gang import parse_pod_gang
 from koord.cli.common import NO_UNITS, ExitCode, fail
 from koord.cli.connection import list_all, open_client, path_in
 from koord.cli.job_state import JobState, read_job
-from koord.cli.kind_reader import PAGE_SIZE
 from koord.cli.owned_pods import (
     OwnedPod,
     OwnerOfPods,
@@ -214,9 +213,7 @@ async def _list_pods(client: Client, target: Target, workload: _Workload) -> Seq
 
 
 async def _list_labelled(client: Client, target: Target, labels: str) -> Sequence[OwnedPod]:
-    params = {"labelSelector": labels, "limit": str(PAGE_SIZE)}
-    page = await client.get(path_in(PODS.path, target.namespace), ObjectList[OwnedPod], params)
-    return page.items or ()
+    return await list_all(client, path_in(PODS.path, target.namespace), OwnedPod, labels)
 
 
 def _name_of_owner(pod: OwnedPod, workload: _Workload) -> str:

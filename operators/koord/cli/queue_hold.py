@@ -2,7 +2,8 @@
 
 Writes one annotation with the rights of the user: to the PodGroup, or where there is none to each
 pod that waits. A gang that is known from its owners is held by any of its pods, but its controller
-may replace one at any time, and others may be first by the time at which it is released.
+may replace one at any time, and others may be first by the time at which it is released. So it is
+held with the first write, and goes only after the last: whoever is interrupted repeats the command.
 """
 
 import asyncio
@@ -25,6 +26,8 @@ from koord.domains.placement import PODS
 from koord.kube.client import Client, Media
 from koord.kube.errors import KubeError, NotFound
 
+_AT_ONCE: Final = 16
+"""Pods that are written to at the same time: a Job may have thousands."""
 _PATHS: Final[Mapping[str, str]] = {
     TargetKind.POD: PODS.path,
     TargetKind.POD_GROUP: POD_GROUPS.path,
@@ -99,12 +102,13 @@ async def _write_pods(client: Client, lookup: TargetLookup, value: str | None) -
 async def _annotate_pods(
     client: Client, namespace: str, names: Sequence[str], value: str | None
 ) -> None:
-    """Write to pods one by one: what is gone by then needs nothing."""
-    for name in names:
-        try:
-            await _annotate(client, Target(TargetKind.POD, namespace, name), value)
-        except NotFound:
-            continue
+    """Write to pods, a few at a time: what is gone by then needs nothing."""
+    targets = [Target(TargetKind.POD, namespace, name) for name in names]
+    for at in range(0, len(targets), _AT_ONCE):
+        writes = (_annotate(client, target, value) for target in targets[at : at + _AT_ONCE])
+        for outcome in await asyncio.gather(*writes, return_exceptions=True):
+            if isinstance(outcome, BaseException) and not isinstance(outcome, NotFound):
+                raise outcome
 
 
 async def _annotate(client: Client, target: Target, value: str | None) -> None:

@@ -53,6 +53,10 @@ MOST_SECONDS: Final = 0.25
 MOST_STARTS: Final = 200
 """Starts of which it is remembered whether they came when they were expected."""
 LEAST_COVERED_PERCENT: Final = 80
+ENOUGH_STARTS: Final = 5
+"""With fewer starts of a user it is not judged what expectations are worth."""
+MOST_LINES: Final = 1000
+"""Users of queues whose starts are remembered: who started nothing for longest is forgotten."""
 MOST_STARTED: Final = 512
 """Units that started as promised of which that is remembered, should they lose their place."""
 _LOSSES: Final = {
@@ -115,6 +119,9 @@ class QueueLooks:
     broken: Counter[MoveCause] = field(default_factory=lambda: Counter(dict.fromkeys(MoveCause, 0)))
     """Promises that were moved later, by cause."""
     errors: deque[ForecastError] = field(default_factory=lambda: deque(maxlen=MOST_STARTS))
+    _covered: dict[tuple[str, str], deque[bool]] = field(default_factory=dict)
+    """Queue, user -> whether his last starts came in time: what others say of their run times is no
+    reason to doubt his. Who started something last is the last."""
     seconds: float = 0.0
     """What the last look took."""
     on_told: Callable[[set[GangKey]], None] = lambda _: None
@@ -154,6 +161,7 @@ class QueueLooks:
         if expected is not None:
             error = _compare_start(expected, now)
             self.errors.append(error)
+            self._note_covered(unit, is_covered=error.is_covered)
         standing = self.standings.get(unit.key)
         self._note_passing(unit)
         if unit.is_repair:
@@ -174,9 +182,13 @@ class QueueLooks:
         pods = [self.state.pods.get(pod.uid, pod) for pod in unit.pods]
         standing = self.standings.get(unit.key)
         starter = self._make_competitor(unit, pods, self.state.open_ledger(), standing)
+        is_by_use = self._queues.settings_of(starter.queue).user_fairness != "None"
         for key, basis in self._promises.items():
-            comes_first = starter.is_guaranteed and starter.queue != basis.queue
+            # In time alone nobody comes before those of his queue that came earlier.
+            has_turns = starter.queue != basis.queue or is_by_use
+            comes_first = has_turns and (starter.is_guaranteed or not basis.is_protected)
             comes_first |= starter.is_repair or starter.priority > basis.priority
+            comes_first |= starter.name in basis.ahead
             if comes_first or starter.tier > basis.tier:
                 self._passed.setdefault(key, {})[starter.name] = starter
 
@@ -184,6 +196,7 @@ class QueueLooks:
         self, unit: Unit, pods: Sequence[Pod], ledger: Ledger, standing: QueueStanding | None
     ) -> Competitor:
         is_guaranteed = self.state.plugin(Quotas).is_within_guarantee(pods, ledger)
+        bound = self._queues.run_time_of(unit).bound
         return Competitor(
             unit.group or unit.pods[0].title,
             self.queue_of(unit),
@@ -191,6 +204,8 @@ class QueueLooks:
             unit.is_repair,
             is_guaranteed,
             self._queues.tier_of(unit, None if standing is None else standing.head_since),
+            float("inf") if bound is None else bound,
+            unit.required,
         )
 
     @property
@@ -200,11 +215,22 @@ class QueueLooks:
     def queue_of(self, unit: Unit) -> str:
         return self.state.plugin(Queues).queue_of(unit.pods[0])
 
-    @property
-    def is_covered(self) -> bool:
-        """Whether enough of the last starts came within the bounds of what was expected."""
-        covered = sum(error.is_covered for error in self.errors)
-        return covered * 100 >= LEAST_COVERED_PERCENT * len(self.errors)
+    def is_covered(self, unit: Unit) -> bool:
+        """Whether enough of the last starts of a user came within the bounds of expectations."""
+        covered = self._covered.get(self._line_of(unit), ())
+        is_judged = len(covered) >= ENOUGH_STARTS
+        return not is_judged or sum(covered) * 100 >= LEAST_COVERED_PERCENT * len(covered)
+
+    def _note_covered(self, unit: Unit, *, is_covered: bool) -> None:
+        line = self._line_of(unit)
+        starts = self._covered.pop(line, None)
+        self._covered[line] = deque(maxlen=MOST_STARTS) if starts is None else starts
+        self._covered[line].append(is_covered)
+        if len(self._covered) > MOST_LINES:
+            del self._covered[next(iter(self._covered))]
+
+    def _line_of(self, unit: Unit) -> tuple[str, str]:
+        return self.queue_of(unit), self._queues.user_of(unit.pods[0])
 
     async def run(self) -> None:
         """Look until cancelled."""
@@ -302,7 +328,9 @@ class QueueLooks:
     def _compare(self, units: list[Unit], standings: dict[str, QueueStanding]) -> None:
         """Find out which promises have moved, and take the new look over."""
         competitor = self._find_competitors(standings)
+        self._note_displacing(competitor)
         usable = {name for name, row in self.state.table.live_rows() if self._is_usable(row)}
+        reserved = {key for key, standing in standings.items() if standing.reservation is not None}
         usable -= self.state.plugin(Maintenances).find_out_of_service(self.clock())
         for at, unit in enumerate(units):
             standing = standings.get(unit.key)
@@ -314,22 +342,34 @@ class QueueLooks:
                 if lost is not None:
                     before = self._started.pop(unit.key)
                 if before is not None or _is_promised(standing):
-                    ahead = [competitor(other) for other in units[:at]]
-                    basis = replace(self._make_basis(unit, standing, ahead), lost_place=lost)
+                    # Who comes before and has no room yet has taken none.
+                    ahead = [competitor(other) for other in units[:at] if other.key in reserved]
+                    basis = self._make_basis(unit, standing, ahead)
+                    basis = replace(basis, lost_place=lost, asks=competitor(unit))
                     self._follow(unit.key, before, basis, usable)
             if unit.key in self._moves:
                 standings[unit.key] = replace(standing, last_move=self._moves[unit.key])
             if standing.expected_start is not None:
                 self._expected.setdefault(unit.key, standing)
-        for kept in (self._promises, self._moves, self._passed):
-            for key in kept.keys() - standings.keys():
-                del kept[key]
+        self._forget_all_but(standings)
         self.standings = standings
         known_before = {gang for gang in self._of_gang if self.of(gang) is not None}
         self._of_gang = dict(_by_gang(units, standings))
         known_now = {gang for gang in self._of_gang if self.of(gang) is not None}
         if news := known_now - known_before:
             self.on_told(news)
+
+    def _note_displacing(self, competitor: Callable[[Unit], Competitor]) -> None:
+        """Note who had a turn before units as their promises moved, whoever comes first by now."""
+        for key, units in self._queues.take_displacing().items():
+            if key in self._promises:
+                passed = self._passed.setdefault(key, {})
+                passed |= {made.name: made for made in map(competitor, units)}
+
+    def _forget_all_but(self, units: Collection[str]) -> None:
+        for kept in (self._promises, self._moves, self._passed):
+            for key in [key for key in kept if key not in units]:
+                del kept[key]
 
     def _follow(
         self, key: str, before: PromiseBasis | None, basis: PromiseBasis, usable: Collection[str]
@@ -348,7 +388,9 @@ class QueueLooks:
             self._passed[key] = {}
             self._promises[key] = replace(basis, start=basis.latest)
         else:
-            self._promises[key] = replace(before, nodes=basis.nodes)
+            self._promises[key] = replace(
+                before, nodes=basis.nodes, is_protected=basis.is_protected
+            )
 
     def _make_basis(
         self, unit: Unit, standing: QueueStanding, ahead: list[Competitor]
@@ -365,6 +407,7 @@ class QueueLooks:
             ahead={other.name: other for other in ahead},
             quota_edits=self.state.quotas.catalog.edits,
             is_hold_expired=self._has_expired(unit, standing),
+            is_protected=self._queues.is_protected(unit.key),
         )
 
     def _find_lost_place(self, unit: Unit) -> tuple[MoveCause, str] | None:

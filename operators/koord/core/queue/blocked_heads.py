@@ -13,6 +13,7 @@ from koord.core.model.plan import Unit, UnitKey
 from koord.core.queue.blocked_units import BlockedUnits, PriorityLine
 from koord.core.queue.order import Aging
 from koord.core.queue.protection import HeadProtection
+from koord.core.queue.room import Reserved
 from koord.core.queue.usage import Ledger
 
 
@@ -45,6 +46,12 @@ class BlockedHeads:
         """Return the place of a unit among those whose reserved room has refused others."""
         protection = self.protections.get(key)
         return protection.refused_at if protection and protection.reserved else None
+
+    def promised(self, key: UnitKey) -> Reserved | None:
+        """Return what is reserved for a unit from a known time on."""
+        protection = self.protections.get(key)
+        reserved = None if protection is None else protection.reserved
+        return None if reserved is None or reserved.is_open else reserved
 
     def head_since(self, key: UnitKey) -> int | None:
         """Return since when a unit is the first of its queue, or of its line."""

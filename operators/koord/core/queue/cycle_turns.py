@@ -9,7 +9,7 @@ from copy import copy
 from dataclasses import replace
 from typing import Protocol
 
-from koord.core.engine.cycle import Cycle, Place
+from koord.core.engine.cycle import Cycle
 from koord.core.model.gangs import QueueMemory
 from koord.core.model.plan import Placement, Unit, UnitKey
 from koord.core.model.reasons import Reason
@@ -17,16 +17,16 @@ from koord.core.model.run_terms import BackfillConsent
 from koord.core.queue.blocked_heads import BlockedHeads
 from koord.core.queue.blocked_units import PriorityLine
 from koord.core.queue.counts import is_held
-from koord.core.queue.ends import EndingPod, Ends
+from koord.core.queue.delaying import find_delaying
+from koord.core.queue.ends import Ends
 from koord.core.queue.figures import QueueFigures
 from koord.core.queue.order import Waiting
 from koord.core.queue.planned_room import PlannedRoom, TryPlan
 from koord.core.queue.protection import LEAST_GAIN, HeadProtection, RoundOfTurns
 from koord.core.queue.quotas_in_time import QuotasInTime
 from koord.core.queue.reasons import BehindHead, WouldDelay
-from koord.core.queue.reserved_limits import ReservedMoment
 from koord.core.queue.restored import EarlierRoom
-from koord.core.queue.room import FOREVER, Reserved, UnitAsk
+from koord.core.queue.room import Reserved, UnitAsk
 from koord.core.queue.run_time import Knowledge, RunTime
 from koord.core.queue.unit_order import QueueUsers, UnitOrder
 from koord.core.queue.usage import Ledger
@@ -256,54 +256,13 @@ class CycleTurns:
         """Whether what was given to a unit delays nobody; if it does, avoid those nodes."""
         limits = self.room.limits
         if limits is not None and limits.moments:
-            rows = self._find_delaying(placement, limits.moments)
+            rows = find_delaying(self._cycle, placement, limits)
             if rows:
                 self.room.avoid(rows)
                 return False
         if self._cycle.is_deciding:
             self._note_start(unit, placement)
         return True
-
-    def _find_delaying(self, placement: Placement, moments: Sequence[ReservedMoment]) -> list[int]:
-        """Return rows on which devices and the like are not what is reserved there any more."""
-        rows: dict[int, list[EndingPod]] = {}
-        for assignment in placement.assignments:
-            row = self._cycle.table.row_of[assignment.node]
-            pod = EndingPod(assignment.pod, row, FOREVER, FOREVER, Knowledge.NONE)
-            rows.setdefault(row, []).append(pod)
-        return [
-            row
-            for row, pods in rows.items()
-            if any(self._is_delaying(row, pods, moment) for moment in moments)
-        ]
-
-    def _is_delaying(self, row: int, pods: Sequence[EndingPod], moment: ReservedMoment) -> bool:
-        node, cycle, limits = self._cycle.table.node_at(row).name, self._cycle, self.room.limits
-        wanted = [
-            assignment.pod
-            for reserved in moment.active
-            for assignment in reserved.by_node().get(node, ())
-        ]
-        shapes = [cycle.shape_of(pod) for pod in wanted]
-        if limits is None or not any(map(cycle.needs_reserve, shapes)):
-            return False
-        mark = cycle.checkpoint()
-        cycle.remove([running.pod for running in limits.ended(row, moment.at)])
-
-        def count() -> int:
-            before = cycle.checkpoint()
-            placed = sum(
-                isinstance(cycle.reserve(pod, shape, row), Place)
-                for pod, shape in zip(wanted, shapes, strict=True)
-            )
-            cycle.rollback(before)
-            return placed
-
-        with_it = count()
-        cycle.remove([running.pod for running in pods])
-        without = count()
-        cycle.rollback(mark)
-        return with_it < without
 
     def refused(self, unit: Unit, reason: Reason) -> Reason:
         """Take note that a unit does not start, reserve for it if it is its turn; say why."""
@@ -390,6 +349,18 @@ class CycleTurns:
             self._remember(unit)
             self.has_changed |= self._reserved_of(unit.key) is not None
             self.heads.drop((unit.key,))
+
+    def find_displaced(self, before: BlockedHeads) -> Iterator[tuple[UnitKey, UnitKey]]:
+        """Yield a unit whose promise is later than before, and each with room and an earlier turn.
+
+        By the next cycle their turns may be the other way round.
+        """
+        came_before: list[UnitKey] = []
+        for key in self.round.reserved_in_turn:
+            earlier, now = before.promised(key), self.heads.promised(key)
+            if earlier is not None and now is not None and now.start > earlier.start:
+                yield from ((key, other) for other in came_before)
+            came_before.append(key)
 
     def settle(self) -> BlockedHeads:
         """Return what lasts beyond the cycle."""

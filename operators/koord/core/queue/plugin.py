@@ -79,6 +79,8 @@ class Queues(Plugin):
         self._vain_holds = VainHolds(self._find_rest)
         self._behind: dict[UnitKey, UnitKey] = {}
         """Unit -> the one that it may not pass, as of its last refusal."""
+        self._displacing: dict[UnitKey, dict[UnitKey, Unit]] = {}
+        """Unit whose promise has moved later -> units with room that had turns before it then."""
         self._queue_of: dict[str, tuple[Pod, str]] = {}
         """Pods that wait, each with its queue: asked for several times in each plan."""
         self._bindings: object = None
@@ -225,10 +227,19 @@ class Queues(Plugin):
         left = self.limits.left_of(pod)
         return None if left is None else max(left, 1)
 
-    def turns(self, cycle: Cycle) -> tuple[Turn, ...]:
-        """Return the turns of all complete units that wait, in order."""
+    def turns(self, cycle: Cycle, seen: Collection[UnitKey]) -> tuple[Turn, ...]:
+        """Return the turns of those that are ``seen`` of the complete units that wait, in order."""
         competition = Competition(cycle, lambda unit: self.queue_of(unit.pods[0]))
-        return tuple(make_turns(cycle.pending(), competition, is_held, self._find_head))
+        return tuple(make_turns(cycle.pending(), competition, is_held, self._find_head, seen))
+
+    def is_protected(self, unit: UnitKey) -> bool:
+        """Whether the room of a unit has kept others away: it comes before those as important."""
+        return self._heads.place_of(unit) is not None
+
+    def reserved_units(self) -> set[UnitKey]:
+        """Return the waiting units for which room is reserved."""
+        protections = self._heads.protections
+        return {key for key, protection in protections.items() if protection.reserved is not None}
 
     def starts_soon(self, unit: Unit) -> bool:
         """Whether a unit has room reserved for a time so near that nobody is evicted for it.
@@ -332,8 +343,24 @@ class Queues(Plugin):
         self._behind |= session.turns.behind
         started = [placement.unit for placement in plan.placements]
         self._vain_holds.follow(before, self._heads, started)
+        self._note_displaced(session.turns, before)
         self._due.note_heads(self._heads, session.now)
         self._due.note_plan(plan, self._heads, has_changed=session.turns.has_changed)
+
+    def _note_displaced(self, turns: CycleTurns, before: BlockedHeads) -> None:
+        """Remember who has taken the room of promises, for those whose promises they were."""
+        for gone in self._displacing.keys() - self._heads.protections.keys():
+            del self._displacing[gone]
+        for key, other in turns.find_displaced(before):
+            self._displacing.setdefault(key, {})[other] = self._heads.blocked[other]
+
+    def take_displacing(self) -> Mapping[UnitKey, Collection[Unit]]:
+        """Return units whose promise has moved since this was asked last -> who had turns before.
+
+        These wait with room reserved; of those that have started nothing is said.
+        """
+        displacing, self._displacing = self._displacing, {}
+        return {key: tuple(units.values()) for key, units in displacing.items()}
 
     @override
     def take_due(self) -> Collection[UnitKey]:

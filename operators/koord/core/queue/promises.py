@@ -66,7 +66,7 @@ class MoveCause(StrEnum):
     LATE_END = "LateEnd"
     """A pod runs longer than its limit."""
     ESTIMATE = "Estimate"
-    """A job runs longer than expected."""
+    """A job runs longer than expected, or says so by now, or asks for more."""
     QUOTA_CHANGED = "QuotaChanged"
     PREEMPTED = "Preempted"
     HOLD_EXPIRED = "HoldExpired"
@@ -99,6 +99,14 @@ class Competitor:
     """Its quota stays within its guarantee."""
     tier: int = 0
     """How far it has aged as the first of its user."""
+    lasts: float = 0.0
+    """For how long it runs at most, in seconds, as far as is known."""
+    pods: int = 0
+    """How many have to start together."""
+
+    def asks_more_than(self, before: "Competitor") -> bool:
+        """Whether it says by now that it runs for longer, or needs more, than it said."""
+        return self.lasts > before.lasts or self.pods > before.pods
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +130,10 @@ class PromiseBasis:
     """The start as it is told."""
     tier: int = 0
     """How far it has aged itself."""
+    asks: Competitor | None = None
+    """What it asks for itself; None: that is not known any more."""
+    is_protected: bool = False
+    """Whether it has kept others away: their load brings them no earlier turn any more."""
 
 
 def explain_move(
@@ -148,7 +160,12 @@ def _find_cause(
     lost = min((node for node in before.nodes if node not in usable), default=None)
     if lost is not None:
         return MoveCause.NODE, lost
-    return _find_late(before, after) or _find_turn(before, after) or (MoveCause.OTHER, "")
+    return (
+        _find_changed(before, after)
+        or _find_late(before, after)
+        or _find_turn(before, after)
+        or (MoveCause.OTHER, "")
+    )
 
 
 def _find_late(before: PromiseBasis, after: PromiseBasis) -> tuple[MoveCause, str] | None:
@@ -158,6 +175,17 @@ def _find_late(before: PromiseBasis, after: PromiseBasis) -> tuple[MoveCause, st
         if now is not None and now[0] > end:
             declared = level is Knowledge.DECLARED
             return (MoveCause.LATE_END if declared else MoveCause.ESTIMATE), name
+    return None
+
+
+def _find_changed(before: PromiseBasis, after: PromiseBasis) -> tuple[MoveCause, str] | None:
+    """Return who asks for more by now than when this was promised: itself, or who is ahead."""
+    own = after.asks
+    if own is not None and before.asks is not None and own.asks_more_than(before.asks):
+        return MoveCause.ESTIMATE, own.name
+    for key, other in after.ahead.items():
+        if key in before.ahead and other.asks_more_than(before.ahead[key]):
+            return MoveCause.ESTIMATE, other.name
     return None
 
 

@@ -395,6 +395,11 @@ class RoundOfTurns:
         return earliest
 
     @property
+    def reserved_in_turn(self) -> Sequence[str]:
+        """The units that have room reserved and had their turn, in order."""
+        return [reserved.job.key for reserved in self._visited]
+
+    @property
     def has_blocked(self) -> bool:
         """Whether a unit has had its turn and waits: without that nothing keeps others away."""
         return bool(self._blocked)

@@ -145,7 +145,7 @@ class QueueLimitSession(QueueTurnSession):
     def go_on(self, started: Collection[UnitKey], ended: Iterable[Pod]) -> None:
         super().go_on(started, ended)
         for pod in ended:
-            self._count(lines_of(self._queues.queue_of(pod), pod.namespace), -1)
+            self._count(lines_of(self._queues.queue_of(pod), self._queues.user_of(pod)), -1)
 
     @override
     def pre_filter(self, unit: Unit) -> Admission | Unplaced:

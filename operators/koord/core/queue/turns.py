@@ -5,7 +5,7 @@ it. Nothing here decides whose turn it is.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -121,31 +121,38 @@ def make_turns(
     competition: Competition,
     is_held: Callable[[Unit], bool],
     find_head: Callable[[UnitKey], tuple[int | None, StartReservation | None]],
+    seen: Collection[UnitKey],
 ) -> Iterator[Turn]:
-    """Yield the turn of each of the ``units``, which come in order."""
+    """Yield the turns of those that are ``seen`` of the units, which come in order: all count."""
     counts: Counter[Competitors] = Counter()
     requests: defaultdict[Competitors, Counter[str]] = defaultdict(Counter)
     positions: Counter[str] = Counter()
+    left = len(seen)
     for unit in units:
-        wanted = competition.of(unit)
+        if not left:
+            return
+        is_seen, wanted = unit.key in seen, competition.of(unit)
+        left -= is_seen
         if is_held(unit):
-            yield Turn(unit.key, wanted.queue, 0, 0, {})
+            if is_seen:
+                yield Turn(unit.key, wanted.queue, 0, 0, {})
             continue
-        before = [other for other in counts if competition.competes(wanted, other)]
-        ahead: Counter[str] = Counter()
-        for other in before:
-            ahead.update(requests[other])
         positions[wanted.queue] += 1
-        since, reservation = find_head(unit.key)
-        yield Turn(
-            unit.key,
-            wanted.queue,
-            positions[wanted.queue],
-            sum(counts[other] for other in before),
-            dict(ahead),
-            since,
-            reservation,
-        )
+        if is_seen:
+            before = [other for other in counts if competition.competes(wanted, other)]
+            ahead: Counter[str] = Counter()
+            for other in before:
+                ahead.update(requests[other])
+            since, reservation = find_head(unit.key)
+            yield Turn(
+                unit.key,
+                wanted.queue,
+                positions[wanted.queue],
+                sum(counts[other] for other in before),
+                dict(ahead),
+                since,
+                reservation,
+            )
         counts[wanted] += 1
         requests[wanted].update(_requests_of(unit.pods))
 
