@@ -42,6 +42,8 @@ HARMLESS = {
     "BadValue.problem",
     "BadValue.value",
     "BindFailed.message",
+    "BudgetSpent.month",
+    "BudgetSpent.queue",
     "CauseCount.detail",
     "CauseCount.resource",
     "ClosedReservation.name",

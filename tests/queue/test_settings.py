@@ -120,7 +120,7 @@ MEANT = {
     "maxRunningPerUser": {"0"}, "enforceDefault": {"true", "false"}, "userWeights": {"{}"},
     "protectAfter": {'"0s"'}, "shortLimit": {'"0s"'}, "maxHold": {'"0s"'}, "preferWait": {'"0s"'},
     "holdCoolDown": {'"0s"'}, "ageTiers": {"0"}, "maxWait": {'"0s"'},
-    "maxWaitPriority": {"0", "-1"},
+    "maxWaitPriority": {"0", "-1"}, "maxGpuHoursPerMonth": {"0"},
 }  # fmt: skip
 """What looks absurd and means something."""
 SETTING_NAMES = [str(field.alias) for field in QueueSpec.model_fields.values()]

@@ -78,8 +78,13 @@ def test_names_that_somebody_makes_up_are_few_rows(monkeypatch) -> None:
     assert sum(rows.values()) == 10 * CARD * 1_000
 
 
+def make_plugin() -> UsageTimes:
+    plugins = PLANNING.make_plugins(PlanOptions(UsageOptions(is_on=True)))
+    return next(plugin for plugin in plugins if isinstance(plugin, UsageTimes))
+
+
 def make_state() -> ClusterState:
-    (plugin,) = PLANNING.make_plugins(PlanOptions(UsageOptions(is_on=True)))
+    plugin = make_plugin()
     state = make_cluster(more_plugins=[plugin]).state
     state.upsert_node(make_node("n0").gpu(8).label("nvidia.com/gpu.product", "H100").build())
     return state
@@ -135,7 +140,7 @@ def test_pods_that_move_to_another_quota_count_there_from_then_on() -> None:
 
 
 def test_a_node_that_is_seen_after_its_pods_names_their_model() -> None:
-    (plugin,) = PLANNING.make_plugins(PlanOptions(UsageOptions(is_on=True)))
+    plugin = make_plugin()
     state = make_cluster(more_plugins=[plugin]).state
     state.upsert_pod(make_pod("w-0").gpu(1).running("n0").build())
     state.upsert_node(make_node("n0").gpu(8).label("nvidia.com/gpu.product", "H100").build())
@@ -219,4 +224,5 @@ def test_seven_slices_make_a_gpu_however_they_come() -> None:
 
 
 def test_off_there_is_no_plugin() -> None:
-    assert list(PLANNING.make_plugins(PlanOptions())) == []
+    plugins = PLANNING.make_plugins(PlanOptions())
+    assert not any(isinstance(plugin, UsageTimes) for plugin in plugins)

@@ -27,6 +27,7 @@ from koord.api.resource import (
     reason_column,
 )
 from koord.api.resource_names import KNOWN_RESOURCES
+from koord.api.usage_budget import BudgetStatus
 
 # The server compares these names only. A rule over all names costs too much for servers before
 # 1.34, which take any quantity for three megabytes long and would refuse the whole CRD; a quota
@@ -132,6 +133,8 @@ class ElasticQuotaStatus(Model):
     parent is gone."""
     queue_memory: QueueMemoryStatus | None = None
     """What is remembered of its queue."""
+    budget: BudgetStatus | None = None
+    """What it has used of its GPU hours of this month, if it has a budget."""
 
 
 class ElasticQuota(Resource):

@@ -48,6 +48,8 @@ class QueueSpec(Model):
     """How many units of the queue may have started."""
     max_running_per_user: _Count | None = None
     """How many units of one user may have started."""
+    max_gpu_hours_per_month: _Count | None = None
+    """How many GPU hours its pods may have held in a month (UTC) before nothing new starts."""
     stop: Literal["None", "Hold", "HoldAndDrain"] | None = None
     """Whether nothing new starts."""
     max_run_time: _TimeAboveZero | None = None

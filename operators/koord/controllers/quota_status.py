@@ -49,9 +49,13 @@ from koord.core.quota.status import (
     recorded,
     summarise,
 )
+from koord.core.usage.budget_plugin import Budgets
+from koord.core.usage.budgets import RECORD_MS
+from koord.core.usage.segments import MS_PER_SECOND
 from koord.isolation import Isolation
 from koord.kube.status import ConditionPatch
 from koord.kube.translate.amounts import write_quantities
+from koord.kube.translate.budget_records import encode_budget
 from koord.kube.translate.queue_records import encode_record
 from koord.kube.translate.quotas import (
     QuotaTranslator,
@@ -93,6 +97,8 @@ class QuotaStatusPolicy:
     wall: Callable[[], float] = time.time
     """The time in seconds since the epoch, for what is remembered of queues."""
     _memory: RunMemory | None = None
+    _budgets: Mapping[QuotaName, int] = field(default_factory=dict)
+    """Quota -> its GPU hours of a month."""
     _changed_at: float = float("inf")
     """When the first change since the last update was seen."""
     _written: dict[QuotaKey, tuple[object, ...]] = field(default_factory=dict)
@@ -117,6 +123,8 @@ class QuotaStatusPolicy:
             return PAUSE.quiet
         self._changed_at = float("inf")
         self.update_all()
+        if self._budgets:
+            return RECORD_MS / MS_PER_SECOND
         return None if self._memory is None else float(TICK_SECONDS)
 
     def update_all(self) -> None:
@@ -126,6 +134,7 @@ class QuotaStatusPolicy:
             return
         ledger = self.state.open_ledger()
         self._memory = self.state.plugin(Queues).remember(self.wall())
+        self._budgets = self.state.plugin(Budgets).remember(self.wall())
         over: dict[QuotaName, list[Overuse]] = {}
         for overuse in find_overuse(ledger):
             over.setdefault(overuse.quota, []).append(overuse)
@@ -222,6 +231,9 @@ class QuotaStatusPolicy:
             memory = encode_record(self._memory.record(quota.name))
             if memory is not None:
                 fields["queueMemory"] = memory.encode_set()
+        if summary is not None and quota.name in self._budgets:
+            record = self.state.plugin(Budgets).record(quota.name)
+            fields["budget"] = encode_budget(record, self._budgets[quota.name]).encode_set()
         return fields, conditions
 
     def _keep(self, key: QuotaKey, valid: QuotaSpec) -> KeptSpec:

@@ -1,4 +1,4 @@
-"""What pods hold over time: counted only where the configuration says so."""
+"""What pods hold over time, as counters and as budgets: counted only where somebody wants it."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final
@@ -10,7 +10,10 @@ from koord.answers.usage_levels import find_quota_levels
 from koord.core.engine.plugin import Plugin
 from koord.core.engine.state_view import StateView
 from koord.core.model.pods import Pod
+from koord.core.queue.plugin import Queues
 from koord.core.quota.plugin import Quotas
+from koord.core.usage.budget_plugin import Budgets, BudgetSources
+from koord.core.usage.budgets import BudgetRecord
 from koord.core.usage.counters import UsageKind, UsageLabels
 from koord.core.usage.plugin import PodHolding, UsageOptions, UsageSources, UsageTimes
 from koord.core.usage.quota_time import hold_level
@@ -20,6 +23,10 @@ from koord.domains.planning import Planning, PlanOptions
 def _measure(pod: Pod) -> PodHolding:
     held = measure_gpus(pod)
     return PodHolding(held.with_slices(0), held.slices, other_amounts_of(pod))
+
+
+def _count_milli(pod: Pod) -> int:
+    return measure_gpus(pod).amount
 
 
 def _find_quota(view: StateView, pod: Pod) -> str:
@@ -46,7 +53,41 @@ def _find_levels(view: StateView) -> Mapping[UsageLabels, int]:
     return rows
 
 
+class _Limits:
+    """The budgets of the leaf quotas of one cluster; read anew once some quota was edited."""
+
+    def __init__(self) -> None:
+        self._edits: object = None
+        self._limits: Mapping[str, int] = {}
+
+    def find(self, view: StateView) -> Mapping[str, int]:
+        catalog, queues = view.plugin(Quotas).cache.catalog, view.plugin(Queues)
+        if not queues.is_limiting:
+            return {}
+        if self._edits != catalog.edits:
+            self._edits = catalog.edits
+            settings = {
+                spec.name: queues.settings_of(spec.name).max_gpu_hours_per_month
+                for spec in catalog.registry.specs.values()
+                if not spec.is_parent
+            }
+            self._limits = {name: n for name, n in settings.items() if n is not None}
+        return self._limits
+
+
+def _find_record(view: StateView, quota: str) -> BudgetRecord | None:
+    spec = view.plugin(Quotas).cache.catalog.registry.get(quota)
+    record = None if spec is None else spec.budget_record
+    return record if isinstance(record, BudgetRecord) else None
+
+
+def _find_leaf(view: StateView, pod: Pod) -> str:
+    return view.plugin(Queues).queue_of(pod)
+
+
 def _make_plugins(options: PlanOptions) -> Iterable[Plugin]:
+    limits = _Limits().find
+    yield Budgets(BudgetSources(limits, _find_leaf, _find_version, _count_milli, _find_record))
     if options.of(UsageOptions).is_on:
         yield UsageTimes(UsageSources(_measure, _find_quota, model_of, _find_version, _find_levels))
 

@@ -54,6 +54,7 @@ class QueueSettings:
     max_pending_per_user: int | None = None
     max_running: int | None = None
     max_running_per_user: int | None = None
+    max_gpu_hours_per_month: int | None = None
     max_run_time: int | None = None
     default_run_time: int | None = None
     enforce_default: bool = False

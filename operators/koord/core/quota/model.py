@@ -82,6 +82,8 @@ class QuotaSpec:
     """What it says about its queue, by setting; queues know what it means."""
     queue_record: object = field(default=None, compare=False)
     """What its status has kept of its queue, for queues."""
+    budget_record: object = field(default=None, compare=False)
+    """What its status has kept of its GPU hours of this month, for budgets."""
     unreadable: tuple[tuple[str, str], ...] = ()
     is_terminating: bool = field(default=False, compare=False)
     """Deleted, but kept for its pods or children."""

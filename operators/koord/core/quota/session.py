@@ -45,6 +45,7 @@ class QuotaSession(Admitting):
     """
 
     name = "quota"
+    after = ("budgets",)  # what a budget leaves out is not charged
     reach = FilterReach.NOTHING
 
     def __init__(

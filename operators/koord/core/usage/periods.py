@@ -51,14 +51,33 @@ def find_zone(name: str) -> tzinfo:
 def find_period(text: str, zone: tzinfo = UTC) -> Period:
     """Return the month ``2026-11`` or the day ``2026-11-25`` of a time zone."""
     parts = text.split("-")
+    is_day = len(parts) > _MONTH_PARTS
     try:
-        first = date.fromisoformat(text if len(parts) > _MONTH_PARTS else f"{text}-01")
-    except ValueError as error:
+        first = date.fromisoformat(text if is_day else f"{text}-01")
+        after = first + timedelta(days=1) if is_day else _month_after(first)
+        return Period(text, Window(_ms_of(first, zone), _ms_of(after, zone)))
+    except (ValueError, OverflowError) as error:  # beyond the calendar, too
         raise PeriodError(
             f"{text!r} is neither a month such as 2026-11 nor a day such as 2026-11-25"
         ) from error
-    after = first + timedelta(days=1) if len(parts) > _MONTH_PARTS else _month_after(first)
-    return Period(text, Window(_ms_of(first, zone), _ms_of(after, zone)))
+
+
+def month_at(ms: int, zone: tzinfo = UTC) -> Period:
+    """Return the month in which an instant is."""
+    first = datetime.fromtimestamp(ms / MS_PER_SECOND, zone).date().replace(day=1)
+    return find_period(f"{first:%Y-%m}", zone)
+
+
+def choose_period(text: str, zone_name: str, now: float) -> Period:
+    """Return a month or a day by its name, or this month; of one that goes on, up to now.
+
+    ``now`` is in seconds since the epoch. Raises ``PeriodError``.
+    """
+    zone = find_zone(zone_name)
+    period = find_period(text or f"{datetime.fromtimestamp(now, zone):%Y-%m}", zone)
+    window = period.window
+    end = max(window.start, min(window.end, int(now * MS_PER_SECOND)))
+    return Period(period.name, Window(window.start, end))
 
 
 def split(window: Window, step: Step, zone: tzinfo = UTC) -> Iterator[Period]:

@@ -53,6 +53,7 @@ from koord.core.quota.profile import DEFAULT_KEYS, QuotaProfile
 from koord.core.quota.status import RECORDED
 from koord.kube.decode import MALFORMED
 from koord.kube.translate.amounts import encode_amounts, write_quantities
+from koord.kube.translate.budget_records import read_budget
 from koord.kube.translate.node_affinity import encode_selector, make_selector, translate_selector
 from koord.kube.translate.queue_records import read_record
 from koord.kube.translate.statuses import HasUid, SeenStatuses, read_last_valid
@@ -118,9 +119,15 @@ class QuotaTranslator(SeenStatuses):
         self._metas[wire.metadata.uid] = wire.metadata
         status = self._see(wire.metadata.uid, wire.status)
         last_valid, record = _translate_last_valid(wire.metadata, status), read_record(status)
-        if last_valid is not None and record is not None:
-            last_valid = replace(last_valid, queue_record=record)
-        return replace(translate_quota(wire), last_valid=last_valid, queue_record=record)
+        budget = read_budget(status)
+        if last_valid is not None and (record or budget):
+            last_valid = replace(last_valid, queue_record=record, budget_record=budget)
+        return replace(
+            translate_quota(wire),
+            last_valid=last_valid,
+            queue_record=record,
+            budget_record=budget,
+        )
 
 
 def make_recorded(amounts: Mapping[str, Amounts]) -> dict[str, str]:
