@@ -8,24 +8,30 @@ Needs what ``make page-test`` installs.
 import os
 import shutil
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from playwright.sync_api import sync_playwright
 from tests.page.stage import KEY, open_stage
 from tests.see.scene import make_scene
+from tests.see.test_app import ON_DEMAND
+from tests.usage.books import make_book
 
 FOLDER = Path(__file__).parents[1] / "docs" / "pictures"
 PICTURES = {
     "page-overview": ("", "Quotas", 720),
     "page-unit": ("unit/default/podgroup/moe", "tried", 650),
     "page-map": ("map", "stranded", 500),
+    "page-usage": ("usage?month=2026-10&quota=research", "38,420.5", 1080),
 }
 """Name -> address below the page, what is waited for, height."""
 
 
 def main() -> None:
     path = os.environ.get("KOORD_CHROMIUM") or shutil.which("chromium")
-    with open_stage(make_scene(time.time(), 24)) as stage, sync_playwright() as playwright:
+    on_demand = replace(ON_DEMAND, read_usage=make_book)
+    scene = make_scene(time.time(), 24)
+    with open_stage(scene, on_demand=on_demand) as stage, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
         page = browser.new_page()
         page.goto(f"{stage.root}/page/#k={KEY}")

@@ -14,6 +14,7 @@ import { HealthView } from "./views/health";
 import { MapView } from "./views/map";
 import { NodeView } from "./views/node";
 import { TimeView } from "./views/time";
+import { UsageView } from "./views/usage";
 import { WhatIfView } from "./views/whatif";
 import { theme, THEMES } from "./theme";
 
@@ -36,6 +37,7 @@ const VIEWS: View[] = [
   { name: "map", title: "Map", show: MapView, key: "m" },
   { name: "reservations", title: "Reservations", show: ReservationsView, key: "r" },
   { name: "time", title: "Time", show: TimeView, key: "t" },
+  { name: "usage", title: "Usage", show: UsageView, key: "h" },
   { name: "whatif", title: "What if", show: WhatIfView, key: "w" },
   { name: "health", title: "Sick", show: HealthView, key: "s" },
   { name: "node", title: "Node", show: NodeView, tell: ([name]) => `Node ${name}` },

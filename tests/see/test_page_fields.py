@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from tests.see.scene import make_scene
 from tests.see.test_app import HERE, RECORDS
+from tests.usage.books import make_book
+from tests.usage.instants import between
 
 from koord.answers.encoding import encode
 from koord.answers.envelope import AnswerGap, GapCause
@@ -18,13 +20,15 @@ from koord.answers.reading import Reading
 from koord.answers.remedies import Remedy, RemedyActor, RemedyKind, encode_remedies
 from koord.answers.story import Story
 from koord.answers.timeline import make_timeline
+from koord.answers.usage_report import make_report
 from koord.core.model.gang_history import Episode
 from koord.see.paging import ListQuery, make_page
 from koord.see.route import Ask, WithGaps, head_for, wrap
 from koord.see.routes import ROUTES
 from koord.see.snapshots import Snapshot
 
-TYPES = Path(__file__).parents[2] / "page" / "src" / "answers.ts"
+SOURCES = Path(__file__).parents[2] / "page" / "src"
+TYPES = (SOURCES / "answers.ts", SOURCES / "views" / "usage_report.ts")
 NOW = 1_790_000_000.0
 BY_NAME = {route.answer: route for route in ROUTES}
 
@@ -32,7 +36,7 @@ BY_NAME = {route.answer: route for route in ROUTES}
 def read_types() -> dict[str, set[str]]:
     """Return interface -> its fields, with those of what it extends."""
     types: dict[str, set[str]] = {}
-    text = TYPES.read_text(encoding="utf-8")
+    text = "".join(path.read_text(encoding="utf-8") for path in TYPES)
     pattern = r"export interface (\w+)(?:<\w+>)?(?: extends (\w+))? \{\n(.*?)\n\}"
     for name, above, body in re.findall(pattern, text, re.DOTALL):
         types[name] = set(re.findall(r"^  (\w+)\??:", body, re.MULTILINE)) | types.get(above, set())
@@ -104,6 +108,23 @@ def make_samples(asked: Asked) -> dict[str, Any]:
         "UnitOutcome": what_if["units"][0]["before"],
         "UnitRef": what_if["units"][0]["ref"],
         "WhatIf": what_if,
+        **make_usage_samples(),
+    }
+
+
+def make_usage_samples() -> dict[str, Any]:
+    usage = encode(make_report(make_book(between("08:00", "09:00"))))
+    return {
+        "UsageReport": usage,
+        "UsageLine": usage["models"][0],
+        "UsageQuota": usage["quotas"][0],
+        "UsageNamespace": usage["namespaces"][0],
+        "UsageUser": usage["users"][0],
+        "UsageJob": usage["owners"][0],
+        "UsageModel": usage["models"][0],
+        "UsageLoss": usage["losses"][0],
+        "UsageLoser": usage["losers"][0],
+        "UsageCluster": usage["cluster"][0],
     }
 
 

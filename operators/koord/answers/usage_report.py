@@ -10,6 +10,7 @@ from decimal import ROUND_HALF_EVEN, Decimal, localcontext
 from typing import Any, Final, TypeVar
 
 from koord.answers.encoding import encode
+from koord.answers.redaction import HiddenName
 from koord.core.model.text import format_time
 from koord.core.usage.book import BookKey, LossKey, UsageBook, path_of
 from koord.core.usage.cluster_time import GpuState
@@ -241,14 +242,14 @@ def _(report: UsageReport) -> dict[str, Any]:
             {
                 "cause": line.cause,
                 "basis": line.basis,
-                "by": line.by or None,
+                "by": _encode_name(line.by) or None,
                 "lost": line.lost,
                 "hours": format_hours(line.lost),
             }
             for line in report.losses
         ],
         "losers": [
-            {"owner": line.name, "lost": line.held, "hours": format_hours(line.held)}
+            {"owner": _encode_name(line.name), "lost": line.held, "hours": format_hours(line.held)}
             for line in report.losers
         ],
         "estimated": report.estimated,
@@ -258,13 +259,17 @@ def _(report: UsageReport) -> dict[str, Any]:
     }
 
 
+def _encode_name(name: str) -> str | None:
+    return None if isinstance(name, HiddenName) else name
+
+
 def _encode_cost(cost: Decimal | None) -> str | None:
     return None if cost is None else str(cost)
 
 
 def _encode_line(name: str, line: AmountLine) -> dict[str, Any]:
     return {
-        name: line.name,
+        name: _encode_name(line.name),
         "held": line.held,
         "hours": format_hours(line.held),
         "cost": _encode_cost(line.cost),
@@ -275,6 +280,7 @@ def _encode_quota(line: QuotaLine) -> dict[str, Any]:
     time = line.time
     return {
         **_encode_line("quota", AmountLine(line.quota, line.held, line.cost)),
+        "depth": line.depth,
         "used": None if time is None else time.used,
         "guaranteed": None if time is None else time.guaranteed,
         "withinMin": None if time is None else time.within_min,

@@ -1,6 +1,7 @@
 """The command ``koord page``: only its command line."""
 # ruff: noqa: PLC0415 - what it does takes longer to load than --help and completion should
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -8,7 +9,7 @@ import typer
 from koord.cli.common import Context, Kubeconfig
 
 
-def page(
+def page(  # noqa: PLR0917 - typer calls it, by name
     port: Annotated[
         int,
         typer.Option(
@@ -21,6 +22,17 @@ def page(
             "--feed",
             help="ADDRESS:PORT of the leader's feed, where kubectl port-forward leads to it.",
         ),
+    ] = "",
+    store: Annotated[
+        Path | None,
+        typer.Option(
+            "--store",
+            help="File that koord usage record writes: usage over months, and of deleted pods.",
+            show_default=False,
+        ),
+    ] = None,
+    user_label: Annotated[
+        str, typer.Option("--user-label", help="The label of pods that names their user.")
     ] = "",
     kubeconfig: Kubeconfig = "",
     context: Context = "",
@@ -38,7 +50,9 @@ def page(
       koord page --port 8444
 
       koord page --feed 127.0.0.1:8080
-    """
-    from koord.cli.page_server import serve
 
-    serve(port, feed, kubeconfig, context)
+      koord page --store usage.db
+    """
+    from koord.cli.page_server import PageRequest, serve
+
+    serve(PageRequest(port, feed, store, user_label), kubeconfig, context)

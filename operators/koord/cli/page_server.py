@@ -7,6 +7,8 @@ import asyncio
 import gc
 import secrets
 import time
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from aiohttp import web
@@ -25,14 +27,28 @@ from koord.see.access import KeyAccess
 from koord.see.app import BASE, Server
 from koord.see.page_files import ROOT
 from koord.see.snapshots import OnDemand, Snapshots
+from koord.store.usage_reading import UsageReader
 
 IDLE_SECONDS: Final = 8 * 3600.0
 _LOOK_SECONDS: Final = 60.0
 _HOST: Final = "127.0.0.1"
 
 
-def serve(port: int, feed: str, kubeconfig: str, context: str) -> None:
+@dataclass(frozen=True, slots=True)
+class PageRequest:
+    """Where to listen, and what else to read: a feed, a store, and who is a user."""
+
+    port: int = 0
+    feed: str = ""
+    store: Path | None = None
+    user_label: str = ""
+
+
+def serve(request: PageRequest, kubeconfig: str, context: str) -> None:
     """Serve until Ctrl-C, or until nobody has asked for hours."""
+    feed, port = request.feed, request.port
+    if request.store is not None and not request.store.is_file():
+        fail(f"--store {request.store}: there is no such file", ExitCode.USAGE)
 
     async def read() -> tuple[Reading, Target]:
         async with open_client(kubeconfig, context) as (client, access):
@@ -40,13 +56,15 @@ def serve(port: int, feed: str, kubeconfig: str, context: str) -> None:
             return await read_cluster(client, target, for_all=True), target
 
     def tell(subject: Subject) -> tuple[Story, tuple[AnswerGap, ...]]:
-        request = HistoryRequest(subject.kind, subject.namespace, subject.name, feed=feed)
-        return read_story(request, kubeconfig, context)
+        about = HistoryRequest(subject.kind, subject.namespace, subject.name, feed=feed)
+        return read_story(about, kubeconfig, context)
 
     on_demand = OnDemand(
         tell,
         lambda: list_records(feed, kubeconfig, context),
         lambda namespace: read_defaults(namespace, time.time(), kubeconfig, context),
+        read_usage=None if request.store is None else UsageReader(request.store).read,
+        user_label=request.user_label,
     )
     gc.enable()  # unlike in commands that end soon
     try:

@@ -114,6 +114,8 @@ async def _run(
                 on_demand.read_defaults,
                 None if store is None else store.analyse,
                 tuple if store is None else store.find_trouble,
+                None if store is None else store.read_usage,
+                see.user_label,
             ),
             has_news=reader.has_news,
         )
@@ -126,7 +128,7 @@ async def _run(
                 ),
             ]
             if store is not None:
-                tasks.append(asyncio.create_task(_keep(store, reader, snapshots)))
+                tasks.append(asyncio.create_task(_keep(see, store, reader, snapshots)))
             stopping = asyncio.create_task(stop.wait())
             await asyncio.wait([*tasks, stopping], return_when=asyncio.FIRST_COMPLETED)
             for task in (*tasks, stopping):
@@ -152,7 +154,9 @@ def _make_store(see: SeeSettings) -> ServedStore | None:
     return ServedStore(Path(see.store_file), Keep(int(see.keep * 1000), see.keep_bytes))
 
 
-async def _keep(store: ServedStore, reader: ServeReader, snapshots: Snapshots) -> NoReturn:
+async def _keep(
+    see: SeeSettings, store: ServedStore, reader: ServeReader, snapshots: Snapshots
+) -> NoReturn:
     """Write the store from the feed of whoever leads, and from the state."""
 
     async def find() -> FeedAddress:
@@ -167,17 +171,17 @@ async def _keep(store: ServedStore, reader: ServeReader, snapshots: Snapshots) -
     async def look() -> UsageLook | None:
         if snapshots.why_old or reader.unsynced():
             return None
-        return await snapshots.compute_unasked(lambda: _look(snapshots))
+        return await snapshots.compute_unasked(lambda: _look(snapshots, see.user_label))
 
     await store.run(find, look, read_feed_token)
 
 
-def _look(snapshots: Snapshots) -> UsageLook | None:
+def _look(snapshots: Snapshots, user_label: str) -> UsageLook | None:
     """Return what is held now, in the thread of answers; None where nodes may not be read."""
     last = snapshots.last
     if last is None or last.reading.extent_of(KindName.NODES) is not None:
         return None
-    return look_at(last.reading.state, time.time())
+    return look_at(last.reading.state, time.time(), user_label)
 
 
 async def _serve(

@@ -18,6 +18,7 @@ from koord.answers.audit_analysis import AuditScope
 from koord.answers.envelope import AnswerGap, GapCause
 from koord.answers.happenings import Subject
 from koord.answers.health import HealthFinding, Severity, SickSubject
+from koord.core.usage.book import UsageBook
 from koord.core.usage.levels import UsageLook
 from koord.core.usage.segments import Window
 from koord.see.series import StoreSeries, StoreStanding
@@ -27,6 +28,7 @@ from koord.store.feed import FeedAddress, FeedFollower
 from koord.store.keeper import RecordStore, StoreHealth
 from koord.store.reading import DEFAULT_MS, Bounds, Document, Scan, StoreReader
 from koord.store.retention import Keep
+from koord.store.usage_reading import UsageReader
 from koord.store.usage_recording import UsageRecorder
 
 Find = Callable[[], Awaitable[FeedAddress]]
@@ -44,6 +46,7 @@ KEPT_SECONDS: Final = 60.0
 """How long a report is the answer to the same question."""
 _DO_THIS: Final = "see whether its volume is there, is full, or is written by another process"
 _MOST_KEPT: Final = 16
+_MOST_BOOKS: Final = 2
 _BOUNDS: Final = Bounds(20_000, 0.5)
 """Of what is read while others wait for their answers."""
 BEHIND_SECONDS: Final = 30.0
@@ -67,6 +70,8 @@ class ServedStore:
     _reports: OrderedDict[tuple[int, AuditScope], tuple[float, StoredAnalysis]] = field(
         default_factory=OrderedDict
     )
+    _books: OrderedDict[tuple[int, int, int], UsageBook] = field(default_factory=OrderedDict)
+    """By begin and end of the period, and the minute in which it was read."""
 
     def __post_init__(self) -> None:
         self.series = StoreSeries(lambda: self.standing, StoreReader(self.path).extent)
@@ -186,6 +191,18 @@ class ServedStore:
             if len(self._reports) > _MOST_KEPT:
                 self._reports.popitem(last=False)
         return StoredAnalysis(kept.report, (*kept.gaps, *self._find_late()))
+
+    def read_usage(self, window: Window) -> UsageBook:
+        """Return what was held in a period, as of a minute ago at most. Raises ``StoreError``."""
+        minute = int(time.time() // KEPT_SECONDS)
+        # That of a month of many jobs is large: of different ones few are kept.
+        key = (window.start, window.end // int(1000 * KEPT_SECONDS), minute)
+        book = self._books.get(key)
+        if book is None:
+            book = self._books[key] = UsageReader(self.path).read(window)
+            if len(self._books) > _MOST_BOOKS:
+                self._books.popitem(last=False)
+        return book
 
     def _find_gaps(self, scan: Scan[Document], since: int) -> tuple[AnswerGap, ...]:
         gaps = []

@@ -1,22 +1,17 @@
 """Which period a command of usage is about: up to now, in a time zone. Exits if there is none."""
 
-from datetime import datetime
-
 from koord.cli.common import ExitCode, fail
-from koord.core.usage.periods import Period, PeriodError, find_period, find_zone
-from koord.core.usage.segments import MS_PER_SECOND, Window
+from koord.core.usage import periods
+from koord.core.usage.periods import Period, PeriodError
+from koord.core.usage.segments import MS_PER_SECOND
 
 
 def choose_period(text: str, zone_name: str, now: float) -> Period:
     """Return a month or a day by its name, or this month; ``now`` is in seconds."""
     try:
-        zone = find_zone(zone_name)
-        period = find_period(text or f"{datetime.fromtimestamp(now, zone):%Y-%m}", zone)
+        return periods.choose_period(text, zone_name, now)
     except PeriodError as error:
         fail(str(error), ExitCode.USAGE)
-    window = period.window
-    end = max(window.start, min(window.end, int(now * MS_PER_SECOND)))
-    return Period(period.name, Window(window.start, end))
 
 
 def format_span(ms: int) -> str:

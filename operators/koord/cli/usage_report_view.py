@@ -157,7 +157,9 @@ def _judge(line: QuotaLine) -> Iterator[str]:
     )
     if time.borrowed:
         yield f"It borrowed {format_hours(time.borrowed)} hours beyond its guarantee."
-    if not time.owed:
+    if time.owed:
+        yield f"So it did not get all of its share: {format_hours(time.owed)} hours are missing."
+    else:
         yield "So it got its share whenever it asked for it."
 
 

@@ -15,6 +15,7 @@ _SQLITE: Final = "sqlite:"
 _STORE: Final = rf"^$|^{_SQLITE}/[^\x00]*[^\x00/]$"
 _LEAST_KEPT: Final = 86_400
 _MOST_KEPT: Final = 3650 * 86_400
+_LABEL: Final = r"^$|^([a-z0-9.-]{1,253}/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$"
 _PATH: Final = r"^$|^/[^\x00]*[^\x00/]$"
 
 
@@ -71,6 +72,8 @@ class SeeSettings(Section):
     """Days of the store that are older are removed, whole."""
     keep_bytes: Annotated[int, BeforeValidator(parse_store_size)] = 5 << 30
     """If the store takes more, its oldest days are removed."""
+    user_label: str = Field(default="", max_length=317, pattern=_LABEL)
+    """The label of pods that names their user, for usage by user. Empty: nobody is named."""
 
     @model_validator(mode="after")
     def _check_tls(self) -> Self:

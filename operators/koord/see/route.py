@@ -47,6 +47,9 @@ def _with_gaps(value: Any) -> WithGaps:
     return value if isinstance(value, WithGaps) else WithGaps(value, ())
 
 
+_PLANNED: Final = frozenset({"Explanation", "Remedies"})
+
+
 @dataclass(frozen=True, slots=True)
 class Route:
     """A question. ``path`` is below the base path, its variable parts in braces.
@@ -75,7 +78,7 @@ class Route:
     @property
     def plans(self) -> bool:
         """Whether an answer takes a plan of its own, so that few are asked for at a time."""
-        return bool(self.body) or self.answer in {"Explanation", "Remedies", "AuditReport"}
+        return bool(self.body) or self.begin is not None or self.answer in _PLANNED
 
     @property
     def method(self) -> str:

@@ -1,7 +1,8 @@
 """Which questions can be asked over HTTP, and which answers they get: one table.
 
 A route computes the value that the command of the same name prints with ``--output json``. Where
-each is computed: ``unit_routes``, ``audit_routes``, ``cluster_routes``, ``trial_routes``.
+each is computed: ``unit_routes``, ``audit_routes``, ``cluster_routes``, ``trial_routes``,
+``usage_routes``.
 """
 
 from typing import Final
@@ -18,6 +19,7 @@ from koord.answers.reservations import ReservationUsage
 from koord.answers.room import ShapeRoom
 from koord.answers.timeline import TimelineEntry
 from koord.answers.topology import TopologyCapacity
+from koord.answers.usage_report import UsageReport
 from koord.answers.usage_view import NodeUsage
 from koord.answers.what_if import WhatIfAnswer
 from koord.answers.why import Explanation
@@ -25,6 +27,7 @@ from koord.see import audit_routes as audit
 from koord.see import cluster_routes as cluster
 from koord.see import trial_routes as trial
 from koord.see import unit_routes as unit
+from koord.see import usage_routes as usage
 from koord.see.route import Route
 
 ROUTES: Final = (
@@ -75,6 +78,16 @@ ROUTES: Final = (
         AuditReport,
         params=audit.AUDIT_PARAMS,
         begin=audit.begin_audit_report,
+        is_kept=False,
+    ),
+    Route(
+        "UsageReport",
+        "usage",
+        "Which GPUs were held in a month: shares of quotas, who used what, what was lost.",
+        usage.report_usage,
+        UsageReport,
+        params=usage.USAGE_PARAMS,
+        begin=usage.begin_usage_report,
         is_kept=False,
     ),
     Route(

@@ -24,7 +24,10 @@ from koord.answers.queue_view import QueueEntry
 from koord.answers.reading import Reading, Target
 from koord.answers.redaction import Sight
 from koord.answers.story import Story
+from koord.answers.usage import find_segments
 from koord.answers.waiting import find_waiting, hide_others
+from koord.core.usage.book import UsageBook
+from koord.core.usage.segments import Segment, Window
 from koord.kube.errors import KubeError
 from koord.see.manifests import ServerDefaults
 from koord.store.analysis import StoredAnalysis
@@ -76,6 +79,11 @@ class OnDemand:
     nothing is kept."""
     find_trouble: Callable[[], tuple[HealthFinding, ...]] = tuple
     """Returns what is not well in this process."""
+    read_usage: Callable[[Window], UsageBook] | None = None
+    """Returns what was held in a period, in any thread; may raise ``StoreError``. None if nothing
+    is kept."""
+    user_label: str = ""
+    """The label of pods that names their user."""
 
 
 class Snapshot:
@@ -172,6 +180,14 @@ class Snapshot:
         if len(self._kept) < MOST_KEPT:
             self._kept[key] = value
         return value
+
+    @cached_property
+    def held(self) -> tuple[Segment, ...]:
+        """What each pod that exists holds or held, with the names of all, for all who ask."""
+        if self._base is not self:
+            return self._base.held
+        label = "" if self.on_demand is None else self.on_demand.user_label
+        return tuple(find_segments(self.reading.state, self.at, label))
 
     @cached_property
     def waiting(self) -> tuple[QueueEntry, ...]:
