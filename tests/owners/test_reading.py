@@ -14,7 +14,7 @@ from koord.domains.owners import OwnerKinds, make_kind
 from koord.domains.registry import make_cluster_state
 from koord.kube.errors import KubeError
 from koord.kube.reflector import Absence
-from koord.kube.served_kinds import find_served
+from koord.kube.served_kinds import select_served
 from koord.runtime import owners as watching
 
 READABLE = tuple(OwnerKinds.choose().readable)
@@ -42,7 +42,7 @@ class ServerWithGroups:
 
 
 def find(server: ServerWithGroups) -> list[str]:
-    kinds = asyncio.run(find_served(cast("Any", server), READABLE))
+    kinds = asyncio.run(select_served(cast("Any", server), READABLE))
     return [f"{kind.kind}.{kind.api_version}" for kind in kinds]
 
 

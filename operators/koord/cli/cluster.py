@@ -62,7 +62,7 @@ from koord.kube.errors import (
 from koord.kube.kind import AnyKind, TranslatorOptions
 from koord.kube.leader_report import LeaderReport
 from koord.kube.plan_keys import AnySignature
-from koord.kube.served_kinds import find_served
+from koord.kube.served_kinds import select_served
 from koord.kube.status import conditions_of
 from koord.kube.translate.quotas import QuotaTranslator, read_amounts, read_recorded
 from koord.kube.wire import (
@@ -180,7 +180,7 @@ async def read_cluster(
 async def find_owner_kinds(client: Client, settings: OwnerSettings) -> tuple[AnyKind, ...]:
     """Return the kinds of which objects say what gangs there are, those that are served."""
     kinds = OwnerKinds.choose(settings.kinds)
-    return tuple(map(make_kind, await find_served(client, kinds.readable)))
+    return tuple(map(make_kind, await select_served(client, kinds.readable)))
 
 
 class _PodSink:

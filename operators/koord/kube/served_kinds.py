@@ -20,7 +20,7 @@ class _ApiGroupList(Struct):
     groups: list[_ApiGroup]
 
 
-async def find_served(client: Client, kinds: Iterable[WorkloadKind]) -> list[WorkloadKind]:
+async def select_served(client: Client, kinds: Iterable[WorkloadKind]) -> list[WorkloadKind]:
     """Return the kinds that are served, one version of each, in the order of the kinds."""
     listed = await client.get("/apis", _ApiGroupList)
     versions = {"v1", *(v.group_version for group in listed.groups for v in group.versions)}

@@ -19,7 +19,7 @@ from koord.domains.owners import OwnerKinds, make_kind
 from koord.isolation import Isolation
 from koord.kube.client import Client
 from koord.kube.errors import KubeError
-from koord.kube.served_kinds import find_served
+from koord.kube.served_kinds import select_served
 from koord.operators.names import PLACEMENT
 from koord.runtime.collectors import SeriesCollector
 from koord.runtime.discovery import LOOK_SECONDS
@@ -57,7 +57,7 @@ class OwnerWatch:
 
     async def _look(self) -> None:
         try:
-            self._note(await find_served(self._client, self._kinds))
+            self._note(await select_served(self._client, self._kinds))
         except KubeError as error:
             log.debug("Cannot look for kinds of owners", extra={"problem": str(error)})
 
