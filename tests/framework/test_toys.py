@@ -131,7 +131,16 @@ DOMAIN_WORDS = (
 
 
 ABOVE_THE_DOMAINS = {
-    *("holds", "member_holds", "queue", "queueing_hints", "refused_units", "registry", "state"),
+    *(
+        "gang_rooms",
+        "holds",
+        "member_holds",
+        "queue",
+        "queueing_hints",
+        "refused_units",
+        "registry",
+        "state",
+    ),
 }
 NAMES_CHANGES = {"state_view"}
 """Plugins learn of changes by it: of gangs and volume claims, too."""

@@ -180,6 +180,13 @@ def test_the_dashboard_defines_its_variables(dashboard):
     assert asked == has
 
 
+def test_what_series_say_of_pods_is_not_replaced_by_the_pod_that_serves_them():
+    (job,) = load("scrape.yaml")["scrape_configs"]
+    (endpoint,) = load("pod-monitor.yaml")["spec"]["podMetricsEndpoints"]
+    assert job["honor_labels"] is True
+    assert endpoint["honorLabels"] is True
+
+
 def test_scraping_finds_the_pods_of_the_operators():
     (job,) = load("scrape.yaml")["scrape_configs"]
     deployment = yaml.safe_load((MANIFESTS / "process/deployment.yaml").read_text("utf-8"))

@@ -209,7 +209,7 @@ def test_what_makes_the_planner_fail_is_unusable(
     def fail(*_: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(replay_view, "decide_all", fail)
+    monkeypatch.setattr(replay_view, "decide", fail)
     answer = run(file)
     assert answer.exit_code == 2
     assert "ZeroDivisionError" in answer.stderr

@@ -18,16 +18,24 @@ from koord.cli.explain_view import ask_version
 from koord.cli.feed_records import SECONDS, find_address, read_feed
 from koord.cli.snapshot_view import read_recorded, write_file
 from koord.core.engine.scoring import Scoring
+from koord.domains.registry import KINDS
 from koord.kube.leader_report import LeaderReport
-from koord.replay.anonymise import Anonymised, CannotAnonymise, anonymise_checked
+from koord.replay.anonymise import CannotAnonymise, anonymise_checked
 from koord.replay.archive import pack, write_lines
-from koord.replay.bug_report import strip_metrics, strip_records, strip_settings
+from koord.replay.bug_report import NameRemover, strip_metrics, strip_records, strip_settings
 from koord.replay.decisions import decide_all
 from koord.replay.snapshot_file import DISTRIBUTION, SnapshotFile, write_snapshot
 from koord.runtime.hooks import load_hooks
 
 _MOST_BYTES: Final = 32 << 20
-_NAMING: Final = {"open_namespaces": (), "owners": None, "last_error": "", "refused": ()}
+_NAMING: Final = {
+    "open_namespaces": (),
+    "owners": None,
+    "last_error": "",
+    "refused": (),
+    "not_ready": (),
+    "feed": "",
+}
 """What a leader says of itself with names of others, and what stands for it."""
 
 
@@ -38,6 +46,10 @@ def write_report(file: str, feed: str, kubeconfig: str, context: str) -> None:
         anonymised = anonymise_checked(snapshot, load_hooks)
     except CannotAnonymise as error:
         fail(str(error), ExitCode.USAGE)
+    kinds = {kind.name for kind in KINDS}
+    remover = NameRemover(
+        anonymised.names, frozenset(anonymised.kept) | kinds, anonymised.replace_text
+    )
     versions = {
         "koord": version(DISTRIBUTION),
         "python": platform.python_version(),
@@ -45,9 +57,9 @@ def write_report(file: str, feed: str, kubeconfig: str, context: str) -> None:
     }
     files = {
         "versions.json": _write(versions),
-        "status.json": _write(_describe(reading.leader, anonymised)),
+        "status.json": _write(_describe(reading.leader, remover)),
         "snapshot.ksnap": write_snapshot(anonymised.snapshot),
-        **dict(_read_leader(find_address(reading.leader, feed), reading.leader, anonymised)),
+        **dict(_read_leader(find_address(reading.leader, feed), reading.leader, remover)),
     }
     write_file(file, pack(files))
     say(f"Wrote {file}. Nothing was uploaded. In it are:")
@@ -56,7 +68,7 @@ def write_report(file: str, feed: str, kubeconfig: str, context: str) -> None:
     say(f"As they were have stayed: {', '.join(anonymised.kept) or 'no texts'}.")
 
 
-def _describe(leader: Leader | None, anonymised: Anonymised) -> dict[str, Any]:
+def _describe(leader: Leader | None, remover: NameRemover) -> dict[str, Any]:
     """Return what a leader says of itself and of its settings, without names and texts."""
     if leader is None:
         return {"leader": None}
@@ -64,26 +76,24 @@ def _describe(leader: Leader | None, anonymised: Anonymised) -> dict[str, Any]:
     statement = None
     if isinstance(report, LeaderReport):
         statement = strip_settings(
-            msgspec.to_builtins(msgspec.structs.replace(report, **_NAMING)), anonymised.replace_name
+            msgspec.to_builtins(msgspec.structs.replace(report, **_NAMING)), remover
         )
     is_led = bool(leader.holder)
     return {"isLed": is_led, "since": leader.since, "term": leader.term, "report": statement}
 
 
 def _read_leader(
-    address: str, leader: Leader | None, anonymised: Anonymised
+    address: str, leader: Leader | None, remover: NameRemover
 ) -> Iterator[tuple[str, bytes]]:
     """Yield what the process of the leader serves; warn of what cannot be read."""
     answer = asyncio.run(read_feed(address, leader))
     if answer.problem:
         warn(f"no records are in it: {answer.problem}")
     else:
-        records = strip_records(answer.records, anonymised.replace_text)
-        yield "records.jsonl", write_lines(records)
+        yield "records.jsonl", write_lines(strip_records(answer.records, remover))
     metrics = asyncio.run(_read_metrics(address)) if address else ""
     if metrics:
-        text = strip_metrics(metrics, anonymised.replace_text, anonymised.replace_name)
-        yield "metrics.txt", text.encode()
+        yield "metrics.txt", strip_metrics(metrics, remover).encode()
     else:
         warn("no metrics are in it: see --feed")
 

@@ -24,10 +24,9 @@ from koord.cli.manifests import read_file
 from koord.cli.output import count_of, make_table, print_in
 from koord.cli.queue_view import make_time_limit
 from koord.cli.what_if_view import make_parts
-from koord.core.engine.scoring import Scoring
 from koord.core.model.text import format_time
 from koord.replay.archive import UnusableFile
-from koord.replay.decisions import DecisionChange, UnitDecision, bare, compare, decide_all
+from koord.replay.decisions import DecisionChange, UnitDecision, bare, compare, decide
 from koord.replay.snapshot_file import DISTRIBUTION, SnapshotFile, SnapshotSource, read_snapshot
 from koord.runtime.hooks import load_hooks
 from koord.see.manifests import ServerDefaults
@@ -85,7 +84,7 @@ def show(request: ReplayRequest, output: Output) -> None:
 def plan_again(snapshot: SnapshotFile, request: ReplayRequest) -> ReplayAnswer:
     """Return what is decided about a recorded cluster now."""
     reading = snapshot.cluster.make_reading(load_hooks())
-    decisions = decide_all(reading.state, Scoring())
+    decisions = decide(snapshot.cluster, reading.state)
     comparable = tuple(map(bare, decisions)) if snapshot.is_anonymised else decisions
     changes = tuple(compare(snapshot.decisions, comparable))
     what_if = _try_edits(reading, request.edit) if request.edit else None

@@ -14,6 +14,7 @@ from koord.kube.config import find_credentials
 from koord.kube.election import LeadershipLost
 from koord.kube.errors import KubeError
 from koord.kube.lease import NoNamespace
+from koord.replay.leader import encode_cycle
 from koord.runtime.address import Address, parse_address
 from koord.runtime.app import Options, run_operators
 from koord.runtime.discovery import NotInstalled
@@ -92,7 +93,7 @@ def run(  # noqa: PLR0917 - typer calls it, by name
     except (InvalidConfiguration, KubeError) as error:
         _fail(str(error))
     configure_logging(settings.log_format)
-    _run(Options(credentials, settings, frozenset(chosen)))
+    _run(Options(credentials, settings, frozenset(chosen), encode_cycle))
 
 
 def _parse_address(text: str) -> Address:

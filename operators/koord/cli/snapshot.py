@@ -32,6 +32,13 @@ def take(  # noqa: PLR0917 - typer calls it, by name
             "--unit", metavar="NAMESPACE/NAME", help="Add what was recorded of this gang or pod."
         ),
     ] = "",
+    is_next: Annotated[
+        bool,
+        typer.Option(
+            "--next",
+            help="Have the leader record the next cycle that plans the unit, or any; needs --feed.",
+        ),
+    ] = False,
     feed: Feed = "",
     namespace: Namespace = "",
     kubeconfig: Kubeconfig = "",
@@ -47,11 +54,18 @@ def take(  # noqa: PLR0917 - typer calls it, by name
       koord snapshot -o today.ksnap
 
       koord snapshot -o today.ksnap --unit team-a/train
+
+      koord snapshot -o next.ksnap --next --unit team-a/train --feed 127.0.0.1:8080
     """
     if typed.invoked_subcommand is not None:
         return
     if not file:
         raise typer.BadParameter("give the file to write", param_hint="-o")
+    if is_next:
+        from koord.cli.next_cycle import fetch_cycle
+
+        fetch_cycle(file, unit, feed, (kubeconfig, context))
+        return
     from koord.cli.snapshot_view import take_snapshot
 
     take_snapshot(file, unit, feed, (namespace, kubeconfig, context))

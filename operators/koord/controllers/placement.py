@@ -7,7 +7,7 @@ assumed on one state of the cluster; each commit runs in its own task.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -85,6 +85,13 @@ class WaitReporter(Protocol):
     def placed(self, unit: Unit, outcome: Commit) -> None: ...
 
 
+class CycleWitness(Protocol):
+    """Sees each cycle: before it plans, and with its plan before anything of that is applied."""
+
+    def begin(self) -> None: ...
+    def end(self, units: Collection[Unit], plan: Plan) -> None: ...
+
+
 @dataclass(slots=True)
 class PlacementController:
     """Plans and commits while :meth:`run` runs.
@@ -119,6 +126,7 @@ class PlacementController:
     """What decisions are recorded in, if they are."""
     tracer: DecisionTracer | None = None
     """What logs how decisions come about, where somebody may want that."""
+    witness: CycleWitness | None = None
     contexts: ContextFinder = field(init=False)
     attempts: AttemptCounter = field(init=False)
     places: QueuePlaces = field(init=False)
@@ -264,9 +272,13 @@ class PlacementController:
             cycles.append(cycle)
             return cycle
 
+        if self.witness is not None:
+            self.witness.begin()
         outcome = plan_with_holds(
             self.holds, make_snapshot, tuple(units.values()), self.scoring, began
         )
+        if self.witness is not None:
+            self.witness.end(units.values(), outcome)
         decided = {placement.unit for placement in outcome.placements} | {
             refusal.unit for refusal in outcome.refusals
         }

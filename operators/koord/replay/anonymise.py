@@ -12,13 +12,14 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import Enum
 from typing import Any, Final
 
-from koord.core.engine.scoring import Scoring
 from koord.core.model.nodes import Node
 from koord.core.model.pods import Pod, PodShape
 from koord.core.model.selectors import Requirement, SelectorOperator
 from koord.core.quota.hooks import Hooks
-from koord.replay.decisions import UnitDecision, bare, compare, decide_all
+from koord.domains.registry import KINDS
+from koord.replay.decisions import UnitDecision, bare, compare, decide
 from koord.replay.order_map import NoOrder, OrderMap, find_words
+from koord.replay.recorded import RecordedCluster
 from koord.replay.snapshot_file import SnapshotFile
 from koord.replay.vocabulary import find_vocabulary
 
@@ -48,10 +49,6 @@ class Anonymised:
     """The texts that were replaced."""
     replace_text: Callable[[str], str]
 
-    def replace_name(self, text: str) -> str:
-        """Return a text that may be no name: then it stays."""
-        return self.replace_text(text) if text in self.names else text
-
 
 class CannotAnonymise(ValueError):  # noqa: N818 - what it says is what is wrong
     """Without names, something else would be decided."""
@@ -64,7 +61,7 @@ def anonymise_checked(snapshot: SnapshotFile, make_hooks: Callable[[], Hooks]) -
     except NoOrder as error:
         raise CannotAnonymise(str(error)) from error
     before, after = (
-        decide_all(each.cluster.make_state(make_hooks()), Scoring())
+        decide(each.cluster, each.cluster.make_state(make_hooks()))
         for each in (snapshot, anonymised.snapshot)
     )
     expected = [_replace_decision(each, anonymised.replace_text) for each in before]
@@ -121,7 +118,14 @@ def anonymise(snapshot: SnapshotFile) -> Anonymised:
         is_anonymised=True,
     )
     names = frozenset(seen.texts | pods) - kept
-    return Anonymised(made, tuple(sorted(kept)), names, replace_text)
+    return Anonymised(made, tuple(sorted(kept | _find_parts(cluster))), names, replace_text)
+
+
+def _find_parts(cluster: RecordedCluster) -> set[str]:
+    """Return what stays because the replay needs it: hooks, and kinds that a site has added."""
+    own = {kind.name for kind in KINDS}
+    kinds = {*cluster.values, *(gap.name for gap in cluster.gaps)}
+    return {*cluster.hooks, *(kinds - own)}
 
 
 def _make_maps(seen: "_Seen", words: set[str]) -> tuple[OrderMap, OrderMap]:

@@ -12,11 +12,15 @@ from typing import Any
 import msgspec
 
 from koord.answers.audit import write_fields
-from koord.answers.pending import find_pending
-from koord.controllers.error_isolation import plan_safely
+from koord.answers.pending import find_pending, find_queue
+from koord.controllers.error_isolation import plan_safely, plan_with_holds
+from koord.core.engine.cycle import Cycle
+from koord.core.engine.holds import Holds
 from koord.core.engine.scoring import Scoring
 from koord.core.engine.state import ClusterState
+from koord.core.engine.steps import MOST_PER_CALL
 from koord.core.model.plan import Plan, Unit
+from koord.replay.recorded import RecordedCluster
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +57,26 @@ def decide_all(state: ClusterState, scoring: Scoring) -> tuple[UnitDecision, ...
     units = find_pending(state)
     with_all = state.open_cycle(lambda: units)
     return make_decisions(units, plan_safely(with_all, units, scoring))
+
+
+def decide(cluster: RecordedCluster, state: ClusterState) -> tuple[UnitDecision, ...]:
+    """Plan what was planned with a recorded cluster, in the ``state`` that was made of it."""
+    turn = cluster.turn
+    if turn is None:
+        return decide_all(state, Scoring())
+    waiting = {unit.key: unit for unit in find_pending(state)}
+    units = [waiting[key] for key in turn.units if key in waiting]
+    holds = Holds()
+    holds.restore(turn.replacements, turn.partial)
+
+    def open_cycle() -> Cycle:
+        cycle = state.open_cycle(lambda: find_queue(state).by_time(), is_deciding=True)
+        cycle.steps.most = MOST_PER_CALL
+        cycle.steps.wasted, cycle.steps.late = turn.wasted, turn.late
+        return cycle
+
+    plan = plan_with_holds(holds, open_cycle, units, turn.scoring, state.now)
+    return make_decisions(units, plan)
 
 
 def make_decisions(units: Sequence[Unit], plan: Plan) -> tuple[UnitDecision, ...]:

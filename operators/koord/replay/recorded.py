@@ -11,6 +11,8 @@ from typing import Any, Final
 
 from koord.answers.reading import VOLUME_KINDS, Extent, Gap, Reading, ReportedPreemption
 from koord.core.device.plugin import Devices
+from koord.core.engine.gang_rooms import GangRoom
+from koord.core.engine.scoring import Scoring
 from koord.core.engine.state import ClusterState
 from koord.core.eviction.preemption import find_nominations
 from koord.core.migration.model import MigrationOptions
@@ -24,6 +26,7 @@ from koord.domains.gang import NATIVE_POD_GROUPS, NATIVE_VERSIONS
 from koord.domains.owners import OwnerKinds, make_kind
 from koord.domains.registry import KINDS, find_more_kinds, make_cluster_state
 from koord.kube.kind import AnyKind
+from koord.kube.reflector import Absence
 from koord.replay.values import is_value
 from koord.runtime.snapshot import ClusterSnapshot
 
@@ -52,12 +55,29 @@ class AssumedPod:
 
 
 @dataclass(frozen=True, slots=True)
+class RecordedTurn:
+    """What one cycle of the leader planned: ``units`` by key, in order, and with what.
+
+    ``replacements`` and ``partial`` are what is held for lost members, and by NonStrict units;
+    ``wasted`` and ``late`` what namespaces have wasted, and those that yield to others.
+    """
+
+    units: tuple[str, ...]
+    scoring: Scoring = field(default_factory=Scoring)
+    replacements: tuple[GangRoom, ...] = ()
+    partial: tuple[GangRoom, ...] = ()
+    wasted: Mapping[str, int] = field(default_factory=dict)
+    late: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
 class RecordedCluster:
     """The cluster at ``now``, in seconds since the epoch.
 
     ``values`` are the objects of each kind, by its name; ``options`` what plugins look up of the
     settings. ``nominations`` None: they are what the pods say. ``hooks`` are the names of those
-    that quotas asked.
+    that quotas asked. ``absences`` are kinds that were not served, and how sure that was. With a
+    ``turn`` it is what one cycle of the leader planned with; None: all that waits is planned.
     """
 
     now: float
@@ -71,13 +91,19 @@ class RecordedCluster:
     reclaim: ReclaimSetting = UNKNOWN
     preemption: ReportedPreemption | None = None
     migration: MigrationOptions = field(default_factory=MigrationOptions)
+    absences: tuple[tuple[str, str], ...] = ()
+    turn: RecordedTurn | None = None
 
     def make_state(self, hooks: Hooks) -> ClusterState:
         """Return the state; an object that cannot be applied counts as not there."""
+        kinds = dict(self._find_kinds())
+        by_name = {kind.name: kind for kind in kinds}
         state = ClusterSnapshot(
             lambda: make_cluster_state(*self.options, hooks, compat=self.compat),
-            dict(self._find_kinds()),
-            absences={},
+            kinds,
+            absences={
+                by_name[name]: Absence[sure] for name, sure in self.absences if name in by_name
+            },
             nominations=(),
             now=self.now,
         ).build()

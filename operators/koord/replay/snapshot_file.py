@@ -40,6 +40,9 @@ _PARTS: Final = {
     "settings.json": ("options", "migration"),
 }
 """Document -> the fields of the cluster that are in it."""
+_QUEUE: Final = "queue.json"
+"""What one cycle of the leader planned; only in its snapshots."""
+_OF_LEADER: Final = ("turn", "absences")
 
 
 class SnapshotSource(StrEnum):
@@ -111,6 +114,10 @@ def write_snapshot(snapshot: SnapshotFile) -> bytes:
         writer = ValueWriter()
         parts = {field: writer.write(getattr(cluster, field)) for field in fields}
         files[name] = msgspec.json.encode(parts)
+    if cluster.turn is not None:
+        writer = ValueWriter()
+        parts = {field: writer.write(getattr(cluster, field)) for field in _OF_LEADER}
+        files[_QUEUE] = msgspec.json.encode(parts)
     units = [
         _Decision(
             names=decision.names,
@@ -143,7 +150,8 @@ def read_snapshot(path: Path) -> SnapshotFile:
         _DECISIONS, read_document(_DECISIONS, files.get(_DECISIONS, b"null")), _Decisions
     )
     parts: dict[str, Any] = {}
-    for name, fields in _PARTS.items():
+    expected = _PARTS | ({_QUEUE: _OF_LEADER} if _QUEUE in files else {})
+    for name, fields in expected.items():
         document = read_document(name, files.get(name, b"null"))
         reader = ValueReader()
         for part in fields:

@@ -36,8 +36,9 @@ from koord.kube.leader_report import MAX_ERROR, LeaderReport, encode_report
 from koord.kube.plan_keys import PlanKeys, PlanKeySecret
 from koord.kube.write_check import EVICT, Write
 from koord.operators.names import COLOCATION_PROFILE, PLACEMENT
-from koord.runtime.audit import FeedPages
+from koord.runtime.audit import CyclePages, FeedPages
 from koord.runtime.collectors import leadership
+from koord.runtime.cycle_snapshots import EncodeCycle
 from koord.runtime.debug_flags import PAGE, VERBOSITY, DebugFlags
 from koord.runtime.descriptions import report_enforcement, report_queue
 from koord.runtime.diagnosis import NOT_LEADING, DiagnosisPage, answer
@@ -87,6 +88,8 @@ class Options:
     credentials: Credentials
     settings: Settings
     operators: Collection[str] = OPERATORS
+    encode_cycle: EncodeCycle | None = None
+    """Makes a file of what a cycle planned with; None: nobody can have one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +105,7 @@ class _Process:
     rights: WriteRights
     flags: DebugFlags | None
     """None if Koordinator's diagnosis API is not served."""
+    encode_cycle: EncodeCycle | None = None
 
     def sources(self) -> Sources:
         """Return what is served, by callables that are called in the thread of the HTTP server."""
@@ -111,6 +115,7 @@ class _Process:
             metrics=self.encode_metrics,
             state=lambda: self.http.ask(self.describe, STATE_PATIENCE_SECONDS),
             feed=self.make_feed(),
+            cycles=self.make_cycles(),
             diagnosis=None if self.flags is None else _Diagnosis(self, self.flags),
         )
 
@@ -120,6 +125,16 @@ class _Process:
         if audit is None or not self.parts.settings.of(AuditSettings).feed:
             return None
         return FeedPages(audit.ring, elector.election.identity, elector.leading.is_set)
+
+    def make_cycles(self) -> CyclePages | None:
+        """Return what serves snapshots of cycles; None where nobody may read the feed."""
+        snapshots, elector = self.parts.cycles, self.lease.elector
+        if snapshots is None or self.encode_cycle is None:
+            return None
+        ask = partial(self.http.ask, patience=STATE_PATIENCE_SECONDS)
+        return CyclePages(
+            snapshots, self.encode_cycle, elector.election.identity, elector.leading.is_set, ask
+        )
 
     def unsynced(self) -> list[str]:
         """Name the parts that are not ready; a follower is ready when it could lead."""
@@ -293,7 +308,9 @@ async def run_operators(options: Options) -> None:
         logging.getLogger("koord").addHandler(problem)
         kopf = KopfHost(parts.make_registry, options.settings.watch_times)
         flags = _make_flags(parts, http)
-        process = _Process(parts, kopf, lease, http, secret, problem, rights, flags)
+        process = _Process(
+            parts, kopf, lease, http, secret, problem, rights, flags, options.encode_cycle
+        )
         try:
             await _serve(process, options.settings)
         finally:

@@ -10,7 +10,7 @@ import os
 import stat
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from importlib.metadata import version as version_of
@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import msgspec
 
 from koord.answers.audit import write_record
+from koord.api import Compat
 from koord.controllers.decision_log import DecisionLog
 from koord.controllers.placement import PlacementController
 from koord.core.audit.records import AuditRecord, ConfigInForce
@@ -28,6 +29,13 @@ from koord.core.audit.ring import Ring
 from koord.core.engine.decision_trace import DecisionTrace
 from koord.domains.audit_settings import STDOUT, AuditSettings
 from koord.runtime.collectors import audit_records
+from koord.runtime.cycle_snapshots import (
+    CycleSnapshots,
+    EncodeCycle,
+    PlannedCycle,
+    PlannerSettings,
+)
+from koord.runtime.hooks import load_hooks
 from koord.runtime.settings import Settings
 
 if TYPE_CHECKING:
@@ -76,6 +84,26 @@ def start(parts: "Parts") -> None:
     parts.metrics.watch(*audit_records(ring))
     if settings.log:
         parts.background.append(RecordLog(ring, settings.log).run)
+    if settings.feed:
+        parts.cycles = _follow_cycles(parts, placement, ring)
+
+
+def _follow_cycles(parts: "Parts", placement: PlacementController, ring: Ring) -> CycleSnapshots:
+    planner = PlannerSettings(
+        tuple(parts.settings.all_plan_options()),
+        parts.settings.compat is Compat.KOORDINATOR,
+        tuple(load_hooks().hooks),
+    )
+
+    def list_records(unit: str) -> list[Mapping[str, Any]]:
+        documents = (write_record(record) for record in ring.read(0, MOST_PER_PAGE))
+        return [
+            document
+            for document in documents
+            if unit and unit in ((document.get("unit") or {}).get("names") or ())
+        ]
+
+    return CycleSnapshots(placement, parts.reader.take_snapshot, planner, list_records)
 
 
 def _find_traces(placement: PlacementController) -> Callable[[str], DecisionTrace | None]:
@@ -140,7 +168,7 @@ class FeedPages:
         except ValueError as error:
             return Page(400, f"{error}\n".encode())
         if not self.is_leading() or self.ring.term is None:
-            return Page(503, b"this process does not lead\n")
+            return Page(503, _NOT_LEADING)
         term = self.ring.term if numbers["term"] < 0 else numbers["term"]
         until = time.monotonic() + numbers["wait"]
         while True:
@@ -180,6 +208,55 @@ def _parse(query: Mapping[str, str], name: str, default: int, least: int, most: 
     if not is_number or not least <= int(text) <= most:
         raise ValueError(f"{name} has to be a number from {least} to {most}")
     return int(text)
+
+
+@dataclass(slots=True)
+class CyclePages:
+    """Serves a snapshot of the next cycle to whoever orders it; used from one event loop.
+
+    ``ask`` has the main loop answer, and raises TimeoutError.
+    """
+
+    snapshots: CycleSnapshots
+    encode: EncodeCycle
+    holder: str
+    is_leading: Callable[[], bool]
+    ask: Callable[[Callable[[], Any]], Awaitable[Any]]
+    _file: tuple[PlannedCycle, asyncio.Task[bytes]] | None = None
+
+    async def order(self, unit: str) -> Page:
+        """Have the next cycle taken that plans a unit, empty for any."""
+        if not self.is_leading():
+            return Page(503, _NOT_LEADING)
+        self._file = None
+        if await self.ask(lambda: self.snapshots.order(unit)):
+            return Page(202, b"ordered\n")
+        return Page(429, b"one was ordered less than a minute ago\n")
+
+    async def fetch(self) -> Page:
+        """Return the file of the cycle that was ordered; 204: it is not there yet.
+
+        It is made while nobody waits for it: a connection lasts ten seconds.
+        """
+        if not self.is_leading():
+            return Page(503, _NOT_LEADING)
+        cycle = self.snapshots.taken
+        if cycle is None:
+            self._file = None
+            is_waiting = self.snapshots.is_waiting
+            return Page(204, b"") if is_waiting else Page(404, b"nothing is ordered\n")
+        if self._file is None or self._file[0] is not cycle:
+            making = asyncio.create_task(asyncio.to_thread(self.encode, cycle))
+            self._file = cycle, making
+        made = self._file[1]
+        if not made.done():
+            return Page(204, b"")
+        if error := made.exception():
+            return Page(500, f"it cannot be written: {type(error).__name__}\n".encode())
+        return Page(200, made.result())
+
+
+_NOT_LEADING: Final = b"this process does not lead\n"
 
 
 @dataclass(slots=True)

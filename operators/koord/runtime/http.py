@@ -31,7 +31,7 @@ from koord.runtime.connections import (
     count_descriptors,
 )
 from koord.runtime.diagnosis_pages import DiagnosisPages, DiagnosisSource
-from koord.runtime.readers import FEED, LOCAL_ONLY, METRICS, Authorizers, Readers, is_local
+from koord.runtime.readers import CYCLES, FEED, LOCAL_ONLY, METRICS, Authorizers, Readers, is_local
 
 KEPT_SECONDS = 1.0
 """How long the text of the metrics is served again: many readers cost as much as one."""
@@ -52,6 +52,16 @@ class FeedPage(Protocol):
     def body(self) -> bytes: ...
 
 
+class CycleSource(Protocol):
+    """Snapshots of what the leader plans with, one at a time; see ``cycle_snapshots``."""
+
+    @property
+    def holder(self) -> str: ...
+
+    async def order(self, unit: str) -> FeedPage: ...
+    async def fetch(self) -> FeedPage: ...
+
+
 class FeedSource(Protocol):
     """Records of decisions, and who has made them."""
 
@@ -67,7 +77,7 @@ class Sources:
 
     ``problem`` returns what is wrong with the process, empty if it is healthy; ``unsynced`` the
     names of parts that are not ready; ``metrics`` the text format; ``state`` JSON, or it raises
-    TimeoutError. ``feed`` and ``diagnosis`` are None if they are not served.
+    TimeoutError. ``feed``, ``cycles`` and ``diagnosis`` are None if they are not served.
     """
 
     problem: Callable[[], str]
@@ -75,6 +85,7 @@ class Sources:
     metrics: Callable[[], Awaitable[bytes]]
     state: Callable[[], Awaitable[bytes]]
     feed: FeedSource | None = None
+    cycles: CycleSource | None = None
     diagnosis: DiagnosisSource | None = None
 
 
@@ -155,9 +166,43 @@ def make_app(sources: Sources, authorize: Authorizers = MappingProxyType({})) ->
     app.router.add_get("/readyz", pages.readyz)
     app.router.add_get("/debug/state", pages.state)
     app.router.add_get(FEED, pages.feed)
+    if sources.cycles is not None:
+        cycles = _CycleHandlers(sources.cycles, readers)
+        app.router.add_post(CYCLES, cycles.order)
+        app.router.add_get(CYCLES, cycles.fetch)
     if sources.diagnosis is not None:
         DiagnosisPages(sources.diagnosis, readers).add_to(app)
     return app
+
+
+class _CycleHandlers:
+    """Snapshots have all that is known of all tenants: their path is a right of its own."""
+
+    def __init__(self, source: CycleSource, readers: Readers) -> None:
+        self._source = source
+        self._readers = readers
+
+    async def order(self, request: web.Request) -> web.Response:
+        return await self._answer(
+            request, lambda: self._source.order(request.query.get("unit", ""))
+        )
+
+    async def fetch(self, request: web.Request) -> web.Response:
+        return await self._answer(request, self._source.fetch)
+
+    async def _answer(
+        self, request: web.Request, make: Callable[[], Awaitable[FeedPage]]
+    ) -> web.Response:
+        reader = await self._readers.identify(request, FEED)
+        if isinstance(reader, web.Response):
+            return reader
+        try:
+            page = await make()
+        except TimeoutError:
+            return web.Response(status=503, text="a plan takes long; try again\n")
+        kind = "application/gzip" if page.status == 200 else "text/plain"
+        headers = {"Koord-Leader": self._source.holder, "Content-Type": kind}
+        return web.Response(status=page.status, body=page.body, headers=headers)
 
 
 class _Pages:

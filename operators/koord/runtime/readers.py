@@ -12,6 +12,7 @@ from aiohttp import web
 
 METRICS: Final = "/metrics"
 FEED: Final = "/feed"
+CYCLES: Final = "/feed/snapshot"
 AUDIENCES: Final[Mapping[str, str]] = {FEED: "koord-feed"}
 """By area: tokens for this audience are good there, and nowhere else."""
 DIAGNOSIS: Final = "/apis/v1"

@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from koord.controllers.queue_looks import QueueLooks
     from koord.kube.objects import ObjectRef
     from koord.operators.operator import Operator
+    from koord.runtime.cycle_snapshots import CycleSnapshots
 
 log = logging.getLogger(__name__)
 
@@ -115,6 +116,8 @@ class Parts:
         self.background.append(self.events.run)
         self.audit: DecisionLog | None = None
         """What decisions are recorded in, if they are."""
+        self.cycles: CycleSnapshots | None = None
+        """What takes snapshots of cycles, where the feed is served."""
         self.queue_looks: QueueLooks | None = None
         """What is seen of the queues, where placement runs in this process."""
         self.name_guard: NameGuard | None = None

@@ -17,7 +17,8 @@ from koord.store.schema import APPLICATION, DICTIONARY, TABLES, VERSION
 BUSY_SECONDS: Final = 5.0
 """How long a statement waits for another process; only ``forget`` writes beside the writer."""
 _CACHE_KIB: Final = 16 * 1024
-_MOST_WAL_BYTES: Final = 64 << 20
+MOST_JOURNAL_BYTES: Final = 64 << 20
+"""Of the journal, once nobody reads what was before."""
 _READS_ONLY: Final = 0o640
 
 
@@ -27,18 +28,19 @@ def open_for_writing(path: Path) -> sqlite3.Connection:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _READS_ONLY))
         connection = _connect(path, "rw")
     except (OSError, sqlite3.Error) as error:
-        raise StoreUnusableError(f"{path} cannot be opened: {_phrase(error)}") from error
+        raise StoreUnusableError(f"{path} cannot be opened: {describe_error(error)}") from error
     try:
         if connection.execute("PRAGMA schema_version").fetchone()[0] == 0:
             _create(connection)
         _check(connection, path)
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = NORMAL")
-        connection.execute(f"PRAGMA journal_size_limit = {_MOST_WAL_BYTES}")
+        connection.execute("PRAGMA secure_delete = ON")
+        connection.execute(f"PRAGMA journal_size_limit = {MOST_JOURNAL_BYTES}")
     except BaseException as error:
         connection.close()
         if isinstance(error, sqlite3.Error):
-            raise StoreUnusableError(f"{path} cannot be used: {_phrase(error)}") from error
+            raise StoreUnusableError(f"{path} cannot be used: {describe_error(error)}") from error
         raise
     return connection
 
@@ -56,9 +58,26 @@ def open_for_reading(path: Path) -> sqlite3.Connection:
         if connection is not None:
             connection.close()
         if isinstance(error, sqlite3.Error):
-            raise StoreUnusableError(f"{path} cannot be read: {_phrase(error)}") from error
+            raise StoreUnusableError(f"{path} cannot be read: {describe_error(error)}") from error
         raise
     return connection
+
+
+def scrub(connection: sqlite3.Connection) -> None:
+    """Leave nothing of removed rows on the disk: neither in free pages nor in the journal.
+
+    While somebody reads, the journal keeps what it has until the next time.
+    """
+    connection.execute("PRAGMA incremental_vacuum").fetchall()
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+
+def measure_journal(path: Path) -> int:
+    """Return how many bytes the journal beside a store takes."""
+    try:
+        return path.with_name(f"{path.name}-wal").stat().st_size
+    except OSError:
+        return 0
 
 
 def read_codec(connection: sqlite3.Connection) -> Codec:
@@ -121,5 +140,8 @@ def _check(connection: sqlite3.Connection, path: Path) -> None:
         )
 
 
-def _phrase(error: Exception) -> str:
+def describe_error(error: Exception) -> str:
+    """Return what is wrong with a file, and a way out where only people have one."""
+    if getattr(error, "sqlite_errorcode", None) in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}:
+        return f"{error}: move the file away, and a new one is made"
     return (error.strerror if isinstance(error, OSError) else None) or str(error)

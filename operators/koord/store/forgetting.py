@@ -1,7 +1,8 @@
 """Removes what a store says of a namespace, or the name of a user; also while it is written.
 
 In parts, each its own transaction. Where records went there is a gap that counts them: what is
-missing is never hidden. Sums by hour have no names of pods and stay, those of a user without him.
+missing is never hidden. Sums stay, those of a namespace without its jobs, those of a user without
+the user. What was removed is in no free page of the file either, and not in its journal.
 """
 
 import sqlite3
@@ -12,8 +13,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from koord.answers.audit import to_text
+from koord.store import usage_sums
 from koord.store.codec import Codec
-from koord.store.database import open_for_reading, open_for_writing, read_codec
+from koord.store.database import open_for_reading, open_for_writing, read_codec, scrub
 from koord.store.errors import StoreUnusableError
 from koord.store.retention import SLICE_ROWS
 from koord.store.rows import read_document, write_line
@@ -50,12 +52,16 @@ def forget_namespace(path: Path, namespace: str, before: int) -> Forgotten:
             with _transaction(connection):
                 count = connection.execute(
                     "DELETE FROM segment WHERE (uid, start) IN (SELECT uid, start FROM segment"
-                    " WHERE namespace = ? AND until < ? AND NOT is_open LIMIT ?)",
+                    " WHERE namespace = ? AND until < ? AND is_open = 0 LIMIT ?)",
                     (namespace, before, SLICE_ROWS),
                 ).rowcount
                 forgotten.segments += count
             if not count:
-                return forgotten
+                break
+        with _transaction(connection):
+            usage_sums.blank_jobs(connection, namespace, before)
+        scrub(connection)
+    return forgotten
 
 
 def forget_user(path: Path, user: str) -> Forgotten:
@@ -77,6 +83,10 @@ def forget_user(path: Path, user: str) -> Forgotten:
             last = rows[-1][:2]
         with _transaction(connection):
             forgotten.segments = _blank_segments(connection, codec, user)
+            # Sums are kept for longer than what they are the sums of.
+            SegmentWriter(connection, codec).blank_user(user)
+            usage_sums.blank_user(connection, user)
+        scrub(connection)
     return forgotten
 
 

@@ -20,9 +20,21 @@ from typing import Any, Final, Self, TypeVar
 from koord.core.usage.segments import Segment
 from koord.isolation import must_end
 from koord.store import retention
-from koord.store.database import measure_bytes, open_for_writing, read_codec
-from koord.store.errors import StoreBusyError, StoreError, StoreInUseError
-from koord.store.lock import WriterLock
+from koord.store.database import (
+    MOST_JOURNAL_BYTES,
+    describe_error,
+    measure_bytes,
+    measure_journal,
+    open_for_writing,
+    read_codec,
+)
+from koord.store.errors import (
+    StoreBusyError,
+    StoreError,
+    StoreInUseError,
+    StoreUnusableError,
+)
+from koord.store.lock import RENEW_SECONDS, WriterLock
 from koord.store.retention import Keep
 from koord.store.writing import Appended, FeedPosition, StoreWriter
 
@@ -35,9 +47,14 @@ RETRY_SECONDS: Final = 10.0
 """After a batch could not be written."""
 MOST_WAITING: Final = 64
 """Orders that wait; the feed hands over one at a time."""
+MOST_HELD_UP_BYTES: Final = 1 << 30
+"""Of the journal while somebody reads what was before; then nothing more is written."""
 CLEANING_SECONDS: Final = 60.0
 """How often days are looked for that are to be removed."""
 _FULL: Final = "more than the bytes that it may take, all of them of today"
+_HELD_UP: Final = "the journal beside it grows, because somebody has been reading for long"
+_NOT_OF_ORDERS: Final = (sqlite3.IntegrityError, sqlite3.DataError, sqlite3.ProgrammingError)
+"""Errors of what was to be written; all others are of the file, or of the disk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,13 +103,16 @@ class RecordStore:
         try:
             self._lock.take(self.connection, self._now())
             self._writer = StoreWriter(self.connection, read_codec(self.connection))
-        except BaseException:
+        except BaseException as error:
             self.connection.close()
+            if isinstance(error, sqlite3.Error):
+                problem = describe_error(error)
+                raise StoreUnusableError(f"{path} cannot be used: {problem}") from error
             raise
         self._orders: deque[_StoreOrder] = deque()
         self._changed = Condition()
         self._is_hurried = self._is_closing = False
-        self._cleaned_at = float("-inf")
+        self._cleaned_at = self._renewed_at = float("-inf")
         self._has_more_to_remove = False
         self._problem, self._since = "", 0
         self._failures = self._refused = self._bytes = 0
@@ -191,6 +211,8 @@ class RecordStore:
             is_written = self._write(orders)
             if not self._is_closing:
                 self._clean()
+                if not orders:
+                    self._renew()
             with self._changed:
                 self._changed.notify_all()
             if self._is_closing and (not is_written or not self._orders):
@@ -206,16 +228,20 @@ class RecordStore:
                 left = until - time.monotonic()
                 if left <= 0 and (self._orders or self._is_due()):
                     break
-                self._changed.wait(left if left > 0 else self._seconds_to_cleaning())
+                pause = min(self._seconds_to_cleaning(), self._seconds_to_renewal())
+                self._changed.wait(left if left > 0 else pause)
             self._is_hurried = False
             return list(self._orders)
 
     def _is_due(self) -> bool:
-        return self._seconds_to_cleaning() <= 0
+        return min(self._seconds_to_cleaning(), self._seconds_to_renewal()) <= 0
 
     def _seconds_to_cleaning(self) -> float:
         pause = self._batch_seconds if self._has_more_to_remove else CLEANING_SECONDS
         return max(0.0, self._cleaned_at + pause - time.monotonic())
+
+    def _seconds_to_renewal(self) -> float:
+        return max(0.0, self._renewed_at + RENEW_SECONDS - time.monotonic())
 
     def _write(self, orders: list[_StoreOrder]) -> bool:
         if not orders:
@@ -223,9 +249,10 @@ class RecordStore:
         try:
             if retention.is_too_large(self.connection, self._keep, self._now()):
                 raise sqlite3.OperationalError(_FULL)
+            self._shorten_journal()
             results = self._transact(lambda: [self._try(order) for order in orders])
         except sqlite3.Error as error:
-            self._fail(str(error))
+            self._fail(describe_error(error))
             return False
         except StoreInUseError as error:
             self._fail(str(error))
@@ -244,6 +271,27 @@ class RecordStore:
                     order.future.set_result(result)
         return True
 
+    def _shorten_journal(self) -> None:
+        """Empty a journal that readers have let grow; refuse to write while that cannot be done."""
+        if measure_journal(self.path) <= MOST_JOURNAL_BYTES:
+            return
+        is_held_up, *_ = self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        most = min(self._keep.most_bytes, MOST_HELD_UP_BYTES)
+        if is_held_up and measure_journal(self.path) > most:
+            raise sqlite3.OperationalError(_HELD_UP)
+
+    def _renew(self) -> None:
+        """Show that this process still writes, also if there is nothing to be written."""
+        if self._seconds_to_renewal() > 0:
+            return
+        try:
+            self._transact(lambda: None)
+        except sqlite3.Error as error:
+            self._fail(describe_error(error))
+        except StoreInUseError as error:
+            self._fail(str(error))
+            self._is_closing = True
+
     def _transact(self, run: Callable[[], T]) -> T:
         self.connection.execute("BEGIN IMMEDIATE")
         try:
@@ -254,6 +302,7 @@ class RecordStore:
             with suppress(sqlite3.Error):  # some errors have ended it already
                 self.connection.execute("ROLLBACK")
             raise
+        self._renewed_at = time.monotonic()
         return result
 
     def _try(self, order: _StoreOrder) -> object:
@@ -261,10 +310,9 @@ class RecordStore:
         self.connection.execute("SAVEPOINT order_")
         try:
             result = order.run(self._writer)
-        except sqlite3.OperationalError:
-            raise  # the disk, not the order
         except Exception as error:
-            if must_end(error):
+            is_of_file = isinstance(error, sqlite3.Error) and not isinstance(error, _NOT_OF_ORDERS)
+            if is_of_file or must_end(error):
                 raise
             self.connection.execute("ROLLBACK TO order_")
             self.connection.execute("RELEASE order_")
@@ -309,8 +357,10 @@ class RecordStore:
 
         try:
             self._has_more_to_remove = self._transact(clean) > 0
-            self._bytes = measure_bytes(self.connection)
-        except (sqlite3.Error, StoreInUseError) as error:
+            self._bytes = measure_bytes(self.connection) + measure_journal(self.path)
+        except sqlite3.Error as error:
+            self._fail(describe_error(error))
+        except StoreInUseError as error:
             self._fail(str(error))
 
     def _now(self) -> int:

@@ -291,7 +291,7 @@ class StoreReader:
     def open_segments(self) -> Scan[Segment]:
         """Return those that went on when they were written last."""
         with self._open(WHOLE) as reading:
-            query = "SELECT body FROM segment WHERE is_open ORDER BY uid, start"
+            query = "SELECT body FROM segment WHERE is_open = 1 ORDER BY uid, start"
             return self._read_segments(reading, query, (), 0)
 
     def hours(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from koord.store.database import measure_bytes
-from koord.store.days import DAY_MS, HOUR_MS, day_of, read_floor
+from koord.store.days import DAY_MS, HOUR_MS, day_of, find_present, read_floor
 from koord.store.segments import MOST_HOURS
 from koord.store.writing import count_removal
 
@@ -20,8 +20,17 @@ _REMOVALS: Final = (
     "DELETE FROM record WHERE (term, seq) IN (SELECT term, seq FROM record WHERE at < ? LIMIT ?)",
     (
         "DELETE FROM segment WHERE (uid, start) IN"
-        " (SELECT uid, start FROM segment WHERE NOT is_open AND until < ? LIMIT ?)"
+        " (SELECT uid, start FROM segment WHERE is_open = 0 AND until < ? LIMIT ?)"
     ),
+)
+_OLD: Final = (
+    "SELECT 1 FROM record WHERE at < ? LIMIT 1",
+    "SELECT 1 FROM segment WHERE is_open = 0 AND until < ? LIMIT 1",
+    "SELECT 1 FROM trace WHERE last < ? LIMIT 1",
+)
+_OLDEST: Final = (
+    "SELECT min(at) FROM record WHERE at >= ?",
+    "SELECT min(until) FROM segment WHERE is_open = 0 AND until >= ?",
 )
 _UNITS: Final = "SELECT trace FROM trace WHERE last < ? LIMIT ?"
 
@@ -36,18 +45,20 @@ class Keep:
 
 def find_floor(connection: sqlite3.Connection, keep: Keep, now: int) -> int:
     """Return when the first day begins that is to be kept now."""
-    floor = max(read_floor(connection), day_of(now - keep.ms))
-    today = day_of(now)
+    present = find_present(connection, now)
+    floor = max(read_floor(connection), day_of(present - keep.ms))
+    today = day_of(present)
     if measure_bytes(connection) <= keep.most_bytes or has_old_rows(connection, floor):
         return min(floor, today)
-    row = connection.execute("SELECT min(at) FROM record WHERE at >= ?", (floor,)).fetchone()
-    oldest = day_of(row[0]) if row[0] is not None else today
+    rows = (connection.execute(query, (floor,)).fetchone()[0] for query in _OLDEST)
+    oldest = min((day_of(at) for at in rows if at is not None), default=today)
     return min(max(floor, oldest + DAY_MS), today)
 
 
 def is_too_large(connection: sqlite3.Connection, keep: Keep, now: int) -> bool:
     """Whether today alone takes more than all may."""
-    return read_floor(connection) >= day_of(now) and measure_bytes(connection) > keep.most_bytes
+    today = day_of(find_present(connection, now))
+    return read_floor(connection) >= today and measure_bytes(connection) > keep.most_bytes
 
 
 def set_floor(connection: sqlite3.Connection, floor: int) -> None:
@@ -57,8 +68,8 @@ def set_floor(connection: sqlite3.Connection, floor: int) -> None:
 
 
 def has_old_rows(connection: sqlite3.Connection, floor: int) -> bool:
-    query = "SELECT 1 FROM record WHERE at < ? LIMIT 1"
-    return connection.execute(query, (floor,)).fetchone() is not None
+    """Whether something of days before the floor is still to be removed."""
+    return any(connection.execute(query, (floor,)).fetchone() for query in _OLD)
 
 
 def remove_some(connection: sqlite3.Connection, now: int, most: int = SLICE_ROWS) -> int:
@@ -72,7 +83,8 @@ def remove_some(connection: sqlite3.Connection, now: int, most: int = SLICE_ROWS
     if count:
         return count
     count = connection.execute(
-        "DELETE FROM hour WHERE hour < ?", (day_of(now - MOST_HOURS * HOUR_MS),)
+        "DELETE FROM hour WHERE hour < ?",
+        (day_of(find_present(connection, now) - MOST_HOURS * HOUR_MS),),
     ).rowcount
     connection.execute(f"PRAGMA incremental_vacuum({_SLICE_PAGES})").fetchall()
     return count

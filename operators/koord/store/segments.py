@@ -106,13 +106,22 @@ class SegmentWriter:
         floor = read_floor(self.connection)
         self.connection.execute("DELETE FROM hour WHERE hour >= ?", (floor,))
         rows = self.connection.execute(
-            "SELECT body FROM segment WHERE NOT is_open AND until >= ? ORDER BY uid, start",
+            "SELECT body FROM segment WHERE is_open = 0 AND until >= ? ORDER BY uid, start",
             (floor,),
         )
         for (body,) in rows:
             for hour in split_hours(decode_segment(self.codec.inflate(body))):
                 if hour.key.hour >= floor:
                     self._add_hour(hour, 1)
+
+    def blank_user(self, user: str) -> None:
+        """Make the hours of a user those of nobody, also where segments are not kept any more."""
+        rows = self.connection.execute("SELECT * FROM hour WHERE user = ?", (user,)).fetchall()
+        self.connection.execute("DELETE FROM hour WHERE user = ?", (user,))
+        for *key, held, estimated, amounts in rows:
+            nobody = HourKey(*key)._replace(user="")
+            sums = tuple(decode_amounts(amounts).items())
+            self._add_hour(HourSum(nobody, held, estimated, sums), 1)
 
     def _find(self, segment: Segment) -> Segment | None:
         row = self.connection.execute(

@@ -26,12 +26,12 @@ from koord.core.usage.book import (
 )
 from koord.core.usage.cluster_time import GpuState
 from koord.core.usage.quota_time import QuotaTime
-from koord.core.usage.segments import EndBasis, Segment, Window
+from koord.core.usage.segments import Segment, Window
 from koord.store.database import open_for_reading, read_codec
 from koord.store.days import DAY_MS, HOUR_MS
 from koord.store.errors import StoreUnusableError
 from koord.store.segments import decode_amounts, decode_segment
-from koord.store.usage_sums import UsageWatch, What, read_watch
+from koord.store.usage_sums import UsageWatch, What, has_table, read_watch
 
 _TREE: Final = "usage_quotas"
 _SUMS: Final = (
@@ -42,7 +42,14 @@ _AMOUNTS: Final = (
     "SELECT quota, namespace, user, model, band, amounts FROM hour WHERE hour >= ? AND hour < ?"
 )
 _NAMES: Final = "quota, namespace, name, part"
-_CLOSED: Final = "SELECT body FROM segment WHERE NOT is_open AND until > ? AND start < ?"
+_PART: Final = (
+    "SELECT until, uid, start, body FROM segment WHERE is_open = 0"
+    " AND (until, uid, start) > (?, ?, ?) AND start < ? ORDER BY until, uid, start LIMIT ?"
+)
+_AT_ONCE: Final = 2000
+_LAST_UID: Final = "\U0010ffff"
+"""After all uids: with it, what ends at an instant is before what is read."""
+_CLOSED: Final = "SELECT body FROM segment WHERE is_open = 0 AND until > ? AND start < ?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,20 +67,29 @@ class UsageReader:
                 raise StoreUnusableError(f"{self.path} cannot be read: {error}") from error
 
     def segments(self, window: Window) -> Iterator[Segment]:
-        """Yield the segments of a period, by their begin; they are not cut."""
+        """Yield the segments of a period, those that go on first, then by their end; not cut.
+
+        In parts, between which nothing is read: however long somebody takes to write millions of
+        them elsewhere, the writer is not held up, and memory is needed for one part.
+        """
         with closing(open_for_reading(self.path)) as connection:
             codec, watch = read_codec(connection), read_watch(connection)
-            query = "SELECT body FROM segment WHERE until > ? AND start < ? ORDER BY start, uid"
-            open_ = [
-                segment
-                for segment in _open_segments(connection, watch)
-                if segment.end > window.start and segment.start < window.end
-            ]
-            yield from open_
-            for (body,) in connection.execute(query, (window.start, window.end)):
-                segment = decode_segment(codec.inflate(body))
-                if segment.basis is not EndBasis.OPEN:
-                    yield segment
+            try:
+                going_on = [
+                    segment
+                    for segment in _open_segments(connection, watch)
+                    if segment.end > window.start and segment.start < window.end
+                ]
+                yield from going_on
+                yielded = {(segment.uid, segment.start) for segment in going_on}
+                last: tuple[int, str, int] = (window.start, _LAST_UID, 0)
+                while part := connection.execute(_PART, (*last, window.end, _AT_ONCE)).fetchall():
+                    for _, uid, start, body in part:
+                        if (uid, start) not in yielded:  # it may have ended meanwhile
+                            yield decode_segment(codec.inflate(body))
+                    last = part[-1][:3]
+            except sqlite3.Error as error:
+                raise StoreUnusableError(f"{self.path} cannot be read: {error}") from error
 
     def watch(self) -> UsageWatch:
         """Return since when and until when somebody wrote."""
@@ -100,7 +116,7 @@ def _read(connection: sqlite3.Connection, window: Window, *, with_amounts: bool)
     book = UsageBook(window, above=read_tree(connection))
     if watch.since:
         book.unseen = window.milliseconds
-    if _has_sums(connection):
+    if has_table(connection):
         _SumReader(connection, book, hours, days).read()
     else:
         days = Window(hours.end, hours.end)  # segments of somebody who makes no sums of days
@@ -203,11 +219,6 @@ def _key_of(quota: str, namespace: str, user: str, part: str) -> BookKey:
     return BookKey(quota, namespace, user, model, band)
 
 
-def _has_sums(connection: sqlite3.Connection) -> bool:
-    query = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'usage_sum'"
-    return connection.execute(query).fetchone() is not None
-
-
 def _find_whole(window: Window, step: int, watch: UsageWatch) -> Window:
     """Return the whole hours, or days, of a window; the last one may go on."""
     start = -(-window.start // step) * step
@@ -231,6 +242,6 @@ def _closed_segments(connection: sqlite3.Connection, window: Window) -> Iterator
 def _open_segments(connection: sqlite3.Connection, watch: UsageWatch) -> Iterator[Segment]:
     """Yield what goes on, until somebody looked last."""
     codec = read_codec(connection)
-    for (body,) in connection.execute("SELECT body FROM segment WHERE is_open"):
+    for (body,) in connection.execute("SELECT body FROM segment WHERE is_open = 1"):
         segment = decode_segment(codec.inflate(body))
         yield replace(segment, end=max(segment.end, watch.seen))

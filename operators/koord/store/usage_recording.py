@@ -83,6 +83,6 @@ class _UsageBatch:
 
 def _begin(writer: StoreWriter) -> tuple[tuple[Segment, ...], usage_sums.UsageWatch]:
     usage_sums.prepare(writer.connection)
-    rows = writer.connection.execute("SELECT body FROM segment WHERE is_open").fetchall()
+    rows = writer.connection.execute("SELECT body FROM segment WHERE is_open = 1").fetchall()
     begun = tuple(decode_segment(writer.codec.inflate(body)) for (body,) in rows)
     return begun, usage_sums.read_watch(writer.connection)

@@ -20,7 +20,7 @@ from koord.core.usage.levels import LevelSums
 from koord.core.usage.lost import loss_of
 from koord.core.usage.quota_time import QuotaTime
 from koord.core.usage.segments import EndBasis, Flag, Segment, Window
-from koord.store.days import DAY_MS, HOUR_MS, day_of, read_floor
+from koord.store.days import DAY_MS, HOUR_MS, day_of, find_present, read_floor
 from koord.store.segments import MOST_HOURS, decode_segment
 from koord.store.writing import StoreWriter
 
@@ -156,7 +156,7 @@ def rebuild(writer: StoreWriter) -> None:
     for what in (What.HELD, What.ESTIMATED, What.OWNER, What.LOST, What.UNCERTAIN):
         of_kind = str(what), floor
         connection.execute("DELETE FROM usage_sum WHERE what = ? AND hour >= ?", of_kind)
-    query = "SELECT body FROM segment WHERE NOT is_open AND until >= ?"
+    query = "SELECT body FROM segment WHERE is_open = 0 AND until >= ?"
     for (body,) in connection.execute(query, (floor,)).fetchall():
         segment = decode_segment(writer.codec.inflate(body))
         add_rows(connection, (row for row in _sums_of(segment, 1) if row.hour >= floor))
@@ -164,11 +164,53 @@ def rebuild(writer: StoreWriter) -> None:
 
 def remove_old(connection: sqlite3.Connection, now: int) -> None:
     """Remove what is older than it is kept for."""
+    now = find_present(connection, now)
     owners = str(What.OWNER), day_of(now - OWNER_DAYS * DAY_MS)
     connection.execute("DELETE FROM usage_sum WHERE what = ? AND hour < ?", owners)
     for what in What:
         of_kind = str(what), day_of(now - MOST_HOURS * HOUR_MS)
         connection.execute("DELETE FROM usage_sum WHERE what = ? AND hour < ?", of_kind)
+
+
+def blank_user(connection: sqlite3.Connection, user: str) -> None:
+    """Make the sums of a user those of nobody."""
+    _blank(connection, (What.HELD, What.ESTIMATED), "name = ?", (user,))
+
+
+def blank_jobs(connection: sqlite3.Connection, namespace: str, before: int) -> None:
+    """Add up what jobs of a namespace held and lost before the day of a time, without names."""
+    condition, values = "namespace = ? AND hour < ?", (namespace, day_of(before))
+    _blank(connection, (What.OWNER, What.LOST), condition, values)
+
+
+def _blank(
+    connection: sqlite3.Connection,
+    kinds: Iterable[What],
+    condition: str,
+    values: tuple[str | int, ...],
+) -> None:
+    if not has_table(connection):
+        return
+    for what in kinds:
+        where = f"what = ? AND name != '' AND {condition}"
+        query = f"SELECT * FROM usage_sum WHERE {where}"  # noqa: S608 - a text of this module
+        rows = [
+            SumRow(hour, what, quota, space, "", part, amount)
+            for hour, _, quota, space, _, part, amount in connection.execute(
+                query, (str(what), *values)
+            )
+        ]
+        connection.execute(
+            f"DELETE FROM usage_sum WHERE {where}",  # noqa: S608 - the same
+            (str(what), *values),
+        )
+        add_rows(connection, rows)
+
+
+def has_table(connection: sqlite3.Connection) -> bool:
+    """Whether somebody makes sums of days in this file."""
+    query = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'usage_sum'"
+    return connection.execute(query).fetchone() is not None
 
 
 def has_adjustment(connection: sqlite3.Connection, name: str) -> bool:

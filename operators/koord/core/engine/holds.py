@@ -26,6 +26,7 @@ from typing import TypeAlias
 from koord.core.engine.allocator import Allocator
 from koord.core.engine.arrays import Mask
 from koord.core.engine.cycle import Cycle
+from koord.core.engine.gang_rooms import GangRoom, make_holds, record_holds
 from koord.core.engine.member_holds import (
     GangHold,
     MemberHold,
@@ -70,6 +71,14 @@ class Holds:
 
     def __len__(self) -> int:
         return sum(len(hold.members) for hold in self._holds())
+
+    def record(self) -> tuple[tuple[GangRoom, ...], tuple[GangRoom, ...]]:
+        """Return what is held now: for lost members, and of NonStrict units."""
+        return tuple(record_holds(self._replacements)), tuple(record_holds(self._partial))
+
+    def restore(self, replacements: Iterable[GangRoom], partial: Iterable[GangRoom]) -> None:
+        """Hold what was recorded."""
+        self._replacements, self._partial = make_holds(replacements), make_holds(partial)
 
     def absorb(self, gangs: Iterable[GangKey], state: ClusterState, now: float) -> set[str]:
         """Update the holds of changed gangs; return the nodes on which room was released."""

@@ -123,6 +123,11 @@ class ClusterState:
         """Pod uid -> node, for assignments that no watch event has confirmed yet."""
         return self._assumed
 
+    @property
+    def allocated(self) -> Mapping[str, tuple[Allocation, ...]]:
+        """Pod uid -> what plugins gave an assumed pod."""
+        return self._allocated
+
     def observed(self, uid: str) -> Pod | None:
         """Return a pod as last observed, without assumptions."""
         return self._observed.get(uid)
