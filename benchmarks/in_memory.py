@@ -151,7 +151,8 @@ class World:
         began = time.process_time()
         self._now += 1.0
         self.absorb()
-        units = {unit.key: unit for unit in self.cluster.queue.take(self._now, MOST_PODS_PER_CYCLE)}
+        taken = self.cluster.queue.take(self._now, MOST_PODS_PER_CYCLE, self.cluster.state)
+        units = {unit.key: unit for unit in taken}
         if units:
             self._plan(units)
         self._note(began, "cycle")

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 SETTINGS = "autoscaler: {signal: mark, delaySeconds: 0}\n"
 ASKING = "autoscaler: {signal: provisioningRequest, delaySeconds: 0}\n"
+STANDING_IN = "autoscaler: {signal: placeholder, delaySeconds: 0}\n"
+PLACEHOLDERS = "/api/v1/namespaces/koord-placeholders/pods"
 REQUESTS = "provisioningrequests.autoscaling.x-k8s.io"
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
@@ -77,6 +79,17 @@ def asking(quiet_cluster: Cluster, tmp_path: Path) -> Iterator[Cluster]:
     finally:
         box.client.delete(f"{DEFINITIONS}/{REQUESTS}")
         box.kubectl("delete", "-k", overlay)
+
+
+@pytest.fixture
+def standing_in(quiet_cluster: Cluster, tmp_path: Path) -> Iterator[Cluster]:
+    """Operators that create placeholders, under the policy that limits these."""
+    overlay = str(ROOT / "manifests/overlays/placeholders")
+    quiet_cluster.box.kubectl("apply", "-k", overlay)
+    try:
+        yield from run_with(STANDING_IN, quiet_cluster, tmp_path)
+    finally:
+        quiet_cluster.box.kubectl("delete", "-k", overlay)
 
 
 def make_definition() -> dict[str, Any]:
@@ -155,3 +168,22 @@ def test_a_gang_has_one_request_for_all_of_its_members(asking: Cluster) -> None:
     assert asking.condition(asking.get_pod("train-0"), "PodScheduled")[1] == "SchedulingGated"
     asking.add_nodes(1)
     asking.expect_bound("train-0", "train-1")
+
+
+def test_placeholders_look_unschedulable_in_place_of_members(standing_in: Cluster) -> None:
+    cluster, client = standing_in, standing_in.box.client
+    scaler = ScalerStandIn(cluster)
+    cluster.add_nodes(1)
+    cluster.gang("train", 2)
+
+    def asking() -> list[dict[str, Any]]:
+        return [pod for pod in client.get(PLACEHOLDERS)["items"] if scaler.asks(pod)]
+
+    cluster.expect(lambda: len(asking()) == 2, "each member has a placeholder")
+    assert not scaler.marked(), "the members are as the API server made them"
+    requests = asking()[0]["spec"]["containers"][0]["resources"]["requests"]
+    assert requests["nvidia.com/gpu"] == "8"
+    assert {pod["spec"]["priority"] for pod in asking()} == {-10}
+    cluster.add_nodes(1)
+    cluster.expect_bound("train-0", "train-1")
+    cluster.expect(lambda: not client.get(PLACEHOLDERS)["items"], "they go with their reason")

@@ -15,6 +15,7 @@ from koord.api.keys import operators
 from koord.core.quota.status import RECORDED
 from koord.core.reservation.model import ReservationInfo, ReservationPhase, ReservationState
 from koord.kube.placeholders import make_guard, make_placeholder
+from koord.kube.scale_up_placeholders import make_placeholder as make_scale_up_placeholder
 
 pytestmark = pytest.mark.sandbox
 
@@ -298,6 +299,7 @@ OTHER_PLACEHOLDERS: dict[str, Callable[[dict[str, Any]], object]] = {
     "network": lambda spec: spec.update(hostNetwork=True),
     "priority": lambda spec: spec.update(priorityClassName="system-node-critical"),
     "anywhere": lambda spec: spec.pop("nodeName"),
+    "low": lambda spec: spec.update(priorityClassName="koord-scale-up"),
 }
 
 
@@ -307,7 +309,10 @@ def test_only_placeholders_are_created(scene: Scene) -> None:
     reservation = ReservationInfo(
         "r", "u", None, status=ReservationState(ReservationPhase.AVAILABLE, node="n")
     )
-    for pod in (make_guard("n"), make_placeholder(reservation, {"cpu": 1000, "memory": 1})):
+    member = make_pod("train-0").gpu(8).requests(cpu=1000).build()
+    for_autoscalers = make_scale_up_placeholder(member, {"spec": {"containers": []}})
+    held = make_placeholder(reservation, {"cpu": 1000, "memory": 1})
+    for pod in (make_guard("n"), held, for_autoscalers):
         wait_for(lambda pod=pod: scene.operators.send("POST", path, pod).status == 201, "allowed")
     odd = make_guard("n")
     odd["spec"]["containers"][0]["image"] = "example.com/anything"

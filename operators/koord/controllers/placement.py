@@ -239,7 +239,7 @@ class PlacementController:
     def _take(self) -> list[Unit]:
         if not self._may_plan or not len(self.queue):
             return []
-        return self.queue.take(self.clock(), MOST_PODS_PER_CYCLE)
+        return self.queue.take(self.clock(), MOST_PODS_PER_CYCLE, self.state)
 
     async def _restart(self, restart: Restart) -> None:
         with self._isolated.of(("restart", restart.gang)):

@@ -7,7 +7,7 @@ bound is left alone: its binding sets the condition.
 import asyncio
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final, Generic, Protocol, TypeVar
 
 from koord.core.autoscaler.demand import NodeDemand
 from koord.core.model.pods import Pod
@@ -22,19 +22,34 @@ MOST_WRITES: Final = 64
 MOST_IN_FLIGHT: Final = 8
 
 
-class MarkWriter(Protocol):
-    """Writes marks; see ``ScaleUpMarks``."""
+class Mark(Protocol):
+    """What shows that a pod lacks a node: the pod itself, or another that is there for it."""
+
+    @property
+    def uid(self) -> str:
+        """That of the pod which lacks a node."""
+
+    @property
+    def namespace(self) -> str: ...
+
+
+M = TypeVar("M", bound=Mark)
+W_contra = TypeVar("W_contra", bound=Mark, contravariant=True)
+
+
+class MarkWriter(Protocol[W_contra]):
+    """Writes marks; see ``ScaleUpMarks`` and ``ScaleUpPlaceholders``."""
 
     async def put(self, pod: Pod, message: str) -> bool: ...
-    async def take_off(self, pod: Pod) -> bool: ...
+    async def take_off(self, mark: W_contra) -> bool: ...
 
 
 @dataclass(slots=True)
-class MarkChannel:
-    """``marked`` are the pods that show a mark now, ``assumed`` the uids of those being bound."""
+class MarkChannel(Generic[M]):
+    """``marked`` are the marks that there are, ``assumed`` the uids of pods being bound."""
 
-    writer: MarkWriter
-    marked: Mapping[str, Pod]
+    writer: MarkWriter[M]
+    marked: Mapping[str, M]
     assumed: Collection[str]
     _taken_off: dict[str, float] = field(default_factory=dict)
     """Uid -> when its mark was taken off."""
@@ -60,7 +75,9 @@ class MarkChannel:
             uid: at for uid, at in self._taken_off.items() if at + AGAIN_SECONDS > now
         }
         off = [
-            pod for uid, pod in self.marked.items() if uid not in texts and uid not in self.assumed
+            mark
+            for uid, mark in self.marked.items()
+            if uid not in texts and uid not in self.assumed
         ]
         off = list(in_turn(off, _namespace_of))[:MOST_WRITES]
         put = [
@@ -72,24 +89,24 @@ class MarkChannel:
         put = list(in_turn(put, lambda write: write[0].namespace))
         slots = asyncio.Semaphore(MOST_IN_FLIGHT)
 
-        async def take_off(pod: Pod) -> None:
+        async def take_off(mark: M) -> None:
             async with slots:
-                if await self.writer.take_off(pod):
-                    self._taken_off[pod.uid] = now
+                if await self.writer.take_off(mark):
+                    self._taken_off[mark.uid] = now
 
         async def put_on(pod: Pod, text: str) -> None:
             async with slots:
                 await self.writer.put(pod, text)
 
         async with asyncio.TaskGroup() as group:
-            for pod in off:
-                group.create_task(take_off(pod))
+            for mark in off:
+                group.create_task(take_off(mark))
             for pod, text in put[: MOST_WRITES - len(off)]:
                 group.create_task(put_on(pod, text))
 
 
-def _namespace_of(pod: Pod) -> str:
-    return pod.namespace
+def _namespace_of(mark: Mark) -> str:
+    return mark.namespace
 
 
 def _describe(demand: NodeDemand) -> str:

@@ -53,11 +53,13 @@ class AutoscalerSettings(Section):
     It is told only of gangs that room on nodes is all that is lacking for.
     """
 
-    signal: Literal["none", "mark", "provisioningRequest"] = "none"
+    signal: Literal["none", "mark", "provisioningRequest", "placeholder"] = "none"
     """`mark`: the condition `PodScheduled` of members that lack nodes says `Unschedulable`, as the
     cluster autoscaler and Karpenter expect it. `provisioningRequest`: the cluster autoscaler is
     asked with an object for each gang, for all nodes or none; needs the rights of
-    `manifests/overlays/autoscaler`. `none`: nothing is said."""
+    `manifests/overlays/autoscaler`. `placeholder`: each such member has a pod in the namespace
+    `koord-placeholders` that is never bound and looks to autoscalers as the member would; needs the
+    rights of `manifests/overlays/placeholders`. `none`: nothing is said."""
     delay_seconds: float = Field(default=_DEFAULTS.delay, ge=0, le=3600)
     """How long a gang has lacked nodes before an autoscaler is told."""
     max_pods: int = Field(default=_DEFAULTS.max_pods, ge=1, le=10_000, strict=True)

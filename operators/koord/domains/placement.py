@@ -53,7 +53,7 @@ def _upsert_pod(state: ClusterState, pod: Pod) -> None:
     placeholder = _read_placeholder(pod)
     if placeholder is None:
         state.upsert_pod(pod)
-    else:
+    elif placeholder.node:  # one that only tells autoscalers of a pod has none
         state.plugin(Reservations).note_placeholder(placeholder)
 
 
@@ -61,7 +61,7 @@ def _remove_pod(state: ClusterState, pod: Pod) -> None:
     placeholder = _read_placeholder(pod)
     if placeholder is None:
         state.remove_pod(pod.uid)
-    else:
+    elif placeholder.node:
         state.plugin(Reservations).note_placeholder(placeholder, is_gone=True)
 
 

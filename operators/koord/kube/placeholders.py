@@ -69,6 +69,19 @@ def _make_pod(
     resources: dict[str, Any],
     spec: dict[str, Any],
 ) -> dict[str, Any]:
+    name = f"{prefix[:_NAME_LENGTH].rstrip('.-')}-{token_hex(6)}"
+    on_node = {
+        "nodeName": node,
+        "priorityClassName": PRIORITY_CLASS,
+        "tolerations": [{"operator": "Exists"}],
+    }
+    return make_idle_pod(name, metadata, resources, {**on_node, **spec})
+
+
+def make_idle_pod(
+    name: str, metadata: dict[str, Any], resources: dict[str, Any], spec: dict[str, Any]
+) -> dict[str, Any]:
+    """Return a pod of the namespace that does nothing, and may do nothing."""
     container = {
         "name": "pause",
         "image": _IMAGE,
@@ -78,18 +91,14 @@ def _make_pod(
             "capabilities": {"drop": ["ALL"]},
         },
     }
-    name = f"{prefix[:_NAME_LENGTH].rstrip('.-')}-{token_hex(6)}"
     return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": name, "namespace": PLACEHOLDERS, **metadata},
         "spec": {
-            "nodeName": node,
-            "priorityClassName": PRIORITY_CLASS,
             "terminationGracePeriodSeconds": 0,
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
-            "tolerations": [{"operator": "Exists"}],
             "securityContext": {
                 "runAsNonRoot": True,
                 "runAsUser": 65535,

@@ -4,12 +4,14 @@ from typing import TYPE_CHECKING
 
 from koord.controllers.scale_up import Channel, ScaleUpSignals
 from koord.controllers.scale_up_marks import MarkChannel
+from koord.controllers.scale_up_placeholders import PlaceholderChannel
 from koord.controllers.scale_up_requests import RequestChannel
 from koord.core.autoscaler.options import Signal
 from koord.domains.autoscaler_settings import AutoscalerSettings
 from koord.domains.placement import PODS
 from koord.kube.provisioning_requests import ProvisioningRequests
 from koord.kube.scale_up_marks import ScaleUpMarks
+from koord.kube.scale_up_placeholders import ScaleUpPlaceholders
 from koord.operators.names import PLACEMENT
 
 if TYPE_CHECKING:
@@ -22,9 +24,12 @@ def start(parts: "Parts") -> None:
         return
     state, marked = parts.reader.state, parts.reader.translator(PODS).marked
     options = parts.settings.of(AutoscalerSettings).options
-    # Marks are taken off whatever is in use: that is a right which placement has.
+    # Marks are taken off whatever is in use: that is a right which placement has. Placeholders that
+    # were left would have autoscalers keep nodes for them.
+    placeholders = ScaleUpPlaceholders(parts.client)
     channels: dict[Signal, Channel] = {
-        Signal.MARK: MarkChannel(ScaleUpMarks(parts.client), marked, state.assumed)
+        Signal.MARK: MarkChannel(ScaleUpMarks(parts.client), marked, state.assumed),
+        Signal.PLACEHOLDER: PlaceholderChannel(placeholders, state.assumed),
     }
     if options.signal is Signal.PROVISIONING_REQUEST:
         api = ProvisioningRequests(parts.client)

@@ -15,6 +15,8 @@ class Signal(StrEnum):
     """Members that lack nodes: their condition ``PodScheduled`` says ``Unschedulable``."""
     PROVISIONING_REQUEST = "provisioningRequest"
     """A ProvisioningRequest for each gang that lacks nodes."""
+    PLACEHOLDER = "placeholder"
+    """A pod without gate for each member that lacks a node, which no scheduler binds."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,6 +75,8 @@ class Queue:
         self._sorter: Plugin | None = None
         """The plugin that orders units, if there is one."""
         self._ready: dict[UnitKey, Unit] = {}
+        self._woken: dict[UnitKey, Blocked] = {}
+        """Ready unit -> its refusal, if it is ready because there may be room for it by now."""
         self._units_of: dict[str, tuple[UnitKey, ...]] = {}
         self._penalties: dict[str, _Penalty] = {}
         self._postponed: dict[UnitKey, _Penalty] = {}
@@ -115,14 +117,25 @@ class Queue:
                 self._wake(QueueingHints(changes, cycle), is_moved=is_moved)
         self._wake_by_domains(state)
 
-    def take(self, now: float, most_pods: int) -> list[Unit]:
-        """Remove and return due units in order: at least one, up to about ``most_pods`` pods."""
+    def take(self, now: float, most_pods: int, state: ClusterState | None = None) -> list[Unit]:
+        """Remove and return due units in order: at least one, up to about ``most_pods`` pods.
+
+        With a ``state``, those for which room was freed that others have taken since sleep again.
+        """
+        if self._woken and state is not None:
+            with closing(state.open_cycle()) as cycle:
+                return self._take(now, most_pods, QueueingHints(Changes(), cycle))
+        return self._take(now, most_pods, None)
+
+    def _take(self, now: float, most_pods: int, hints: QueueingHints | None) -> list[Unit]:
         taken: list[Unit] = []
         pods = 0
         units = sorted(self._ready.values(), key=self._turn_of)
         # Costly ones come after others as important until all can be decided again.
         for unit in units if self.yielding else self._in_turn(units):
             if self._due_at(unit) > now:
+                continue
+            if hints is not None and self._sleeps_again(hints, unit):
                 continue
             if taken and pods + len(unit.pods) > most_pods:
                 break
@@ -134,16 +147,15 @@ class Queue:
 
     def wake(self, *kinds: type[object]) -> None:
         """Requeue all units that are blocked for some kinds of reasons."""
-        for key in [
-            key
-            for key, blocked_unit in self.blocked.items()
-            if isinstance(blocked_unit.reason, kinds)
-        ]:
-            self._ready[key] = self.blocked.pop(key).unit
+        refused = [*self.blocked.items(), *self._woken.items()]
+        self.wake_units([key for key, blocked in refused if isinstance(blocked.reason, kinds)])
 
     def wake_units(self, keys: Iterable[UnitKey]) -> None:
         """Requeue some units, as far as they are blocked."""
-        self._ready |= {key: self.blocked.pop(key).unit for key in keys if key in self.blocked}
+        for key in keys:
+            self._woken.pop(key, None)
+            if key in self.blocked:
+                self._ready[key] = self.blocked.pop(key).unit
 
     def wake_surplus(self, freed: Collection[str], state: ClusterState) -> None:
         """Requeue units that may fit on nodes where held room was released, or into its quota.
@@ -159,13 +171,16 @@ class Queue:
                 is_refused_by_quota = blocked_unit.reason.wakes_on is WakesOn.DOMAIN
                 if blocked_unit.unit.lease_seconds:
                     continue
-                if is_refused_by_quota or self._concerns(hints, blocked_unit):
-                    self._ready[key] = self.blocked.pop(key).unit
+                if is_refused_by_quota:
+                    self.wake_units((key,))
+                elif self._concerns(hints, blocked_unit):
+                    self._wake_for_room(key)
 
     def wake_all(self) -> None:
         """Requeue all blocked units; make those again that could not be made."""
         self._ready |= {key: blocked_unit.unit for key, blocked_unit in self.blocked.items()}
         self.blocked.clear()
+        self._woken.clear()
         failed = (key for key, reason in self.waiting.items() if isinstance(reason, InternalError))
         self._dirty_gangs |= {key for key in failed if "/" in key}
 
@@ -202,6 +217,7 @@ class Queue:
     def refuse(self, unit: Unit, refusal: Unplaced) -> News:
         """Block a unit until a relevant change; return what the refusal adds to the last one."""
         reason = refusal.reason
+        self._woken.pop(unit.key, None)
         self.blocked[unit.key] = Blocked(unit, refusal.pods, reason)
         before = self.last_reasons.get(unit.key)
         self.last_reasons[unit.key] = reason
@@ -215,6 +231,7 @@ class Queue:
         The commit may still fail, and a member added in the meantime would start alone.
         """
         self._postponed.pop(unit.key, None)
+        self._woken.pop(unit.key, None)
         if unit.is_whole:
             self._committing.update(gangs_of(unit.group))
 
@@ -319,6 +336,7 @@ class Queue:
         blocked = []
         for key in self._units_of.pop(source, ()):
             self._ready.pop(key, None)
+            self._woken.pop(key, None)
             self.last_reasons.pop(key, None)
             if key in self.blocked:
                 blocked.append((key, self.blocked.pop(key)))
@@ -424,14 +442,35 @@ class Queue:
             is_relevant = wakes_on is WakesOn.ANY_CHANGE or (
                 is_moved and wakes_on is WakesOn.RELABELLED_NODES
             )
-            if is_relevant or self._concerns(hints, blocked):
-                self._ready[key] = blocked.unit
-                del self.blocked[key]
+            if is_relevant:
+                self.wake_units((key,))
+            elif self._concerns(hints, blocked):
+                self._wake_for_room(key)
+
+    def _wake_for_room(self, key: UnitKey) -> None:
+        """Requeue a unit for which there may be room, as long as nobody else has taken it."""
+        blocked = self.blocked.pop(key)
+        self._ready[key], self._woken[key] = blocked.unit, blocked
+
+    def _sleeps_again(self, hints: QueueingHints, unit: Unit) -> bool:
+        """Block a unit again for which others have taken the room; return whether it is so."""
+        refused = self._woken.get(unit.key)
+        if refused is None or self._may_start(hints, refused):
+            return False
+        del self._woken[unit.key], self._ready[unit.key]
+        self.blocked[unit.key] = refused
+        return True
+
+    def _may_start(self, hints: QueueingHints, refused: Blocked) -> bool:
+        """Whether there may be room for a unit now; if that cannot be told, planning decides."""
+        with self._isolated.of(refused.unit.key):
+            return hints.may_start(refused.unit, refused.pods)
+        return True
 
     def _concerns(self, hints: QueueingHints, blocked: Blocked) -> bool:
         """Whether changes concern a unit; if that cannot be told, planning decides."""
         with self._isolated.of(blocked.unit.key):
-            return any(map(hints.concerns, blocked.pods))
+            return hints.concern(blocked.unit, blocked.pods)
         return True
 
 

@@ -2,7 +2,13 @@
 
 A hint may be wrong in one direction only: the planner decides about a requeued unit, but a unit
 that is never requeued would wait forever.
+
+So a unit is worth another attempt if one of its pods fits where there is more room than before, and
+all that it requires may fit on the nodes together, each shape counted as if it had them to itself.
 """
+
+from collections import Counter
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -10,6 +16,7 @@ from koord.core.engine.cycle import Cycle
 from koord.core.engine.steps import MOST_PER_CALL
 from koord.core.model.changes import Changes
 from koord.core.model.constraints import PodSelector
+from koord.core.model.plan import Demand, Unit
 from koord.core.model.pods import Pod, PodShape
 from koord.core.plugins.inter_pod import InterPodSession
 from koord.core.plugins.pod_affinity import SelectorIndex
@@ -32,6 +39,8 @@ class QueueingHints:
             for term in () if constraints is None else constraints.anti_affinity:
                 self._removed_anti_affinity.add(term.pods)
         self._has_room: dict[tuple[PodShape, bool], bool] = {}
+        self._room: dict[PodShape, float] = {}
+        """Shape -> of how many pods of it nodes may have room together."""
         self._touched: dict[PodSelector, bool] = {}
 
     @property
@@ -39,7 +48,52 @@ class QueueingHints:
         """Whether pods may fit that need nothing but room."""
         return bool(self._rows.size) or bool(self._removed_anti_affinity)
 
-    def concerns(self, pod: Pod) -> bool:
+    def concern(self, unit: Unit, refused: Sequence[Pod]) -> bool:
+        """Whether refused pods of a unit may be placed now: all that it requires, if it waits."""
+        for session in self._cycle.relieving:
+            session.relieve(unit)
+        return any(map(self._may_fit, refused)) and self._has_room_for_all(unit, refused)
+
+    def may_start(self, unit: Unit, refused: Sequence[Pod]) -> bool:
+        """Whether nodes may have room for all that a unit requires, whatever has changed."""
+        for session in self._cycle.relieving:
+            session.relieve(unit)
+        return self._has_room_for_all(unit, refused)
+
+    def _has_room_for_all(self, unit: Unit, refused: Sequence[Pod]) -> bool:
+        # Room is held for some members of a NonStrict unit, and surplus comes one by one.
+        is_waiting = len(refused) == len(unit.pods) and not unit.lease_seconds
+        return not is_waiting or all(map(self._has_room_for, unit.demands))
+
+    def _has_room_for(self, demand: Demand) -> bool:
+        """Whether nodes may have room for as many pods of a demand as it requires."""
+        if demand.required <= 1:
+            return True
+        coming = [pod for pod in demand.pods if not (pod.pinned and pod.recorded)]
+        left: float = demand.required - (len(demand.pods) - len(coming))  # those have their nodes
+        for shape, count in Counter(map(self._cycle.shape_of, coming)).items():
+            if left <= 0:
+                break
+            left -= min(count, self._room_of(shape))
+        return left <= 0
+
+    def _room_of(self, shape: PodShape) -> float:
+        """Return how many pods of a shape fit on all nodes together, or more."""
+        room = self._room.get(shape)
+        if room is None:
+            room = self._room[shape] = self._count_room(shape)
+        return room
+
+    def _count_room(self, shape: PodShape) -> float:
+        if self._cycle.may_use_held_room(shape):
+            return float("inf")  # beside what is free, and each hold in its own way
+        if shape.constraints is None:
+            return float(self._cycle.room(shape).sum())
+        if self._cycle.steps.taken > MOST_PER_CALL:
+            return float("inf")
+        return float(self._cycle.possible_room(shape).sum())
+
+    def _may_fit(self, pod: Pod) -> bool:
         """Whether a refused pod may fit now."""
         if pod.pinned and pod.recorded is not None:
             # It is charged to its node already, so free room is no measure.

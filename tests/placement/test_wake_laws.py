@@ -1,0 +1,125 @@
+"""No gang waits that would start if all were tried each time: hints lose no event.
+
+A gang is tried again where all that it requires may fit, and not each time that one of its pods
+does: a tenant may have thousands of gangs that wait.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.builders import make_node, make_pod, make_pod_group, select_pods
+from tests.cluster import FakeCluster, plan_once
+
+if TYPE_CHECKING:
+    from koord.core.model.plan import Unit
+
+NODES = [f"n{at}" for at in range(4)]
+SHAPES = ["even", "leader", "near", "apart", "spread", "port", "selector"]
+
+
+class Happenings:
+    """Gangs come, others' pods come and go, nodes too; each time all that is due is planned."""
+
+    def __init__(self) -> None:
+        self.cluster = FakeCluster()
+        for name in NODES:
+            self.node(name, 8)
+        self.others("x", "n0", 8)
+
+    def submit(self, name: str, members: int, least: int, shape: str) -> None:
+        self.remove(name)
+        key = f"default/{name}"
+        self.cluster.pod_groups(make_pod_group(key, min(members, least)))
+        mates = select_pods(app=name)
+        for at in range(members):
+            pod = make_pod(f"{name}-{at}").gang(key).labels(app=name).gpu(4).created(at)
+            match shape:
+                case "leader":
+                    pod = pod.gpu(8 if at == 0 else 2)
+                case "near":
+                    pod = pod.near(mates)
+                case "apart":
+                    pod = pod.apart(mates, "host")
+                case "spread":
+                    pod = pod.spread(mates, "host")
+                case "port":
+                    pod = pod.host_port(80)
+                case "selector":
+                    pod = pod.select("zone", "z0")
+            self.cluster.pods(pod)
+
+    def remove(self, name: str) -> None:
+        for pod in [*self.cluster.state.pods.values()]:
+            if pod.name.startswith(f"{name}-"):
+                self.cluster.state.remove_pod(pod.uid)
+
+    def others(self, name: str, node: str, gpus: int) -> None:
+        """Have a pod of another scheduler run, or end."""
+        self.remove(f"other{name}")
+        if gpus:
+            self.cluster.pods(make_pod(f"other{name}-0").not_ours().gpu(gpus).running(node))
+
+    def node(self, name: str, gpus: int) -> None:
+        if gpus:
+            zone = f"z{NODES.index(name) % 2}"
+            node = make_node(name).gpu(gpus).label("zone", zone).label("host", name)
+            self.cluster.nodes(node)
+        elif not any(pod.node == name for pod in self.cluster.state.pods.values()):
+            self.cluster.state.remove_node(name)
+
+    def settle(self) -> list[Unit]:
+        """Plan all that is due; return what waits then."""
+        while self.cluster.step():
+            pass
+        return [blocked.unit for blocked in self.cluster.queue.blocked.values()]
+
+
+events = st.one_of(
+    st.tuples(
+        st.just("submit"), st.sampled_from("abc"), st.integers(1, 6), st.integers(1, 6),
+        st.sampled_from(SHAPES),
+    ),
+    st.tuples(
+        st.just("others"), st.sampled_from("xyz"), st.sampled_from(NODES),
+        st.sampled_from([0, 0, 4]),
+    ),
+    st.tuples(st.just("remove"), st.sampled_from("abc")),
+    st.tuples(st.just("node"), st.sampled_from(NODES), st.sampled_from([0, 4, 8])),
+)  # fmt: skip
+HAPPENS = st.lists(events, min_size=2, max_size=10)
+
+
+def check(happens: list[tuple[Any, ...]]) -> None:
+    play = Happenings()
+    for what, *terms in happens:
+        getattr(play, what)(*terms)
+        waiting = play.settle()
+        assert plan_once(play.cluster.state, waiting).placements == ()
+
+
+@given(happens=HAPPENS)
+@settings(max_examples=25, deadline=None)
+def test_no_gang_waits_that_would_start_if_all_were_tried_anew(
+    happens: list[tuple[Any, ...]],
+) -> None:
+    check(happens)
+
+
+def test_gang_sleeps_until_all_of_it_may_fit() -> None:
+    play = Happenings()
+    for name in NODES:
+        play.others("x" if name == "n0" else name, name, 8)
+    play.submit("a", 3, 3, "even")
+    play.settle()
+    queue = play.cluster.queue
+    play.others("x", "n0", 4)  # one of three fits
+    assert len(play.cluster.absorb()) == 0
+    play.others("n1", "n1", 4)  # two
+    assert len(play.cluster.absorb()) == 0
+    play.others("n2", "n2", 4)
+    assert len(play.cluster.absorb()) == 1
+    assert play.cluster.step() == ["a-0", "a-1", "a-2"]
+    assert not queue.blocked
