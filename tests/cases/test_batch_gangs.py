@@ -51,7 +51,7 @@ def test_a_gang_of_batch_pods_starts_as_a_whole_once_nodes_offer_enough(cluster:
 def test_names_that_no_node_has_are_explained(cluster: Cluster) -> None:
     cluster.add_nodes(1)
     cluster.pod("lost", resources=FOUR_CPUS)
-    cluster.expect_pod("lost", "InsufficientNodes")
+    cluster.expect_pod("lost", "NoSuitableNode")
     told = answer(cluster, "explain", "pod/lost")
     assert "No node that" in told or "No node has any" in told
     assert "over-commit" in told

@@ -43,7 +43,7 @@ def test_a_gang_gets_its_nodes_once_and_a_gang_without_quota_none(elastic: Clust
     quotas.create("team", 0, 64, namespaces=[elastic.namespace])
     mine = {"labels": quotas.label("team"), "tolerations": [{"key": "test", "operator": "Exists"}]}
     elastic.gang("poor", 9, **mine)
-    elastic.expect_group("poor", "InsufficientMax")
+    elastic.expect_group("poor", "RequestAboveMax")
     time.sleep(SETTLED_SECONDS / 2)
     assert claims(elastic) == []
     elastic.gang("train", 8, **mine)

@@ -52,7 +52,7 @@ def test_an_ordinary_user_gets_whole_answers(cluster: Cluster, tmp_path: Path) -
     cluster.gang("big", 2)
     cluster.gang("next", 3)
     cluster.expect_group("big", "InsufficientMax")
-    cluster.expect_group("next", "InsufficientMax")
+    cluster.expect_group("next", "RequestAboveMax")
     cluster.expect(lambda: quotas.status("team").get("used") == {GPU: "8"}, "the quota is reported")
 
     told = user.tell("explain", "big")

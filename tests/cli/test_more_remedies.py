@@ -221,6 +221,18 @@ def test_what_there_was_no_time_for_is_told_and_a_gap() -> None:
         assert "would start" not in remedy.text()
 
 
+@pytest.mark.parametrize(
+    ("ahead", "seen"), [((), "Yes"), ((8,), "Yes"), ((16,), "YesInOrder"), ((16,) * 65, "Yes")]
+)
+def test_what_waits_before_it_is_planned_too(ahead: tuple[int, ...], seen: str) -> None:
+    """One more node is enough, unless another unit takes it; behind very many it is tried alone."""
+    first = (make_pod(f"t/first-{at}").gpu(gpus).priority(5) for at, gpus in enumerate(ahead))
+    reading = at_now(*filled(None), *(pod.build() for pod in first), *gang("t/g", 1, 1, 8))
+    remedy = of_kind(seek(reading), RemedyKind.ADD_NODES)
+    assert (dict(remedy.change), str(remedy.verified)) == ({"nodes": 1, "like": "n0"}, seen)
+    assert ("also after all" in remedy.text()) == (seen == "YesInOrder")
+
+
 @settings(max_examples=20, deadline=None)
 @given(
     ends=st.lists(st.one_of(st.none(), st.integers(1, 100)), max_size=5),

@@ -96,11 +96,11 @@ def test_gang_above_max_waits_whole_until_max_is_raised(cluster: Cluster) -> Non
     quotas.create("team", 0, 16, namespaces=[cluster.namespace])
     cluster.add_nodes(3)
     cluster.gang("a", 3)
-    cluster.expect_group("a", "InsufficientMax")
+    cluster.expect_group("a", "RequestAboveMax")
     # The first message may have smaller numbers, from before all nodes were ready.
     told = "may use at most 16 nvidia.com/gpu, uses 0 and needs 24"
     cluster.expect(lambda: told in cluster.group_message("a"), "the numbers are right")
-    cluster.expect_pod("a-0", "InsufficientMax")
+    cluster.expect_pod("a-0", "RequestAboveMax")
     assert not cluster.bound()
     quotas.set_max("team", 24)
     cluster.expect_bound("a-0", "a-1", "a-2")

@@ -123,6 +123,6 @@ def test_non_strict_gangs_keep_no_more_than_their_quota(cluster: Cluster, tenant
     mode = {"gang.scheduling.koordinator.sh/mode": "NonStrict"}
     for name in ("a", "b"):
         tenant.gang(name, 3, **mode)
-        cluster.expect_group(name, "InsufficientMax")
+        cluster.expect_group(name, "RequestAboveMax")
     tenant.pod("small", gpus=1)
     cluster.expect_bound("small")

@@ -15,6 +15,7 @@ from koord.core.quota.reasons import (
     InsufficientMax,
     NonPreemptibleOverMin,
     QuotaShortage,
+    RequestAboveMax,
 )
 
 TREE = [
@@ -116,8 +117,8 @@ def test_a_resource_that_no_node_offers_is_refused() -> None:
     [
         (0, 20, InsufficientEntitlement.code, 0),
         (0, 5, InsufficientEntitlement.code, 0),
-        (15, 20, InsufficientMax.code, 15),
-        (30, 20, InsufficientMax.code, None),
+        (15, 20, RequestAboveMax.code, 15),
+        (30, 20, RequestAboveMax.code, None),
     ],
 )
 def test_a_missing_resource_is_refused_by_entitlement(total, requested, code, offered) -> None:

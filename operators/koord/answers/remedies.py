@@ -9,12 +9,15 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
+from koord.answers.edits import Edit
 from koord.answers.encoding import encode
 
 
 class Verified(StrEnum):
     """What was seen when a change was tried."""
 
+    YES_IN_ORDER = "YesInOrder"
+    """Planned on a copy with the change after all that comes before it in the queue, it starts."""
     YES = "Yes"
     """Planned on a copy with the change, it starts, unless something else that waits takes the
     room."""
@@ -55,6 +58,7 @@ class RemedyActor(StrEnum):
 
 
 _SEEN: Final[Mapping[Verified, str]] = {
+    Verified.YES_IN_ORDER: "then it would start, also after all that waits before it",
     Verified.YES: "then it would start",
     Verified.NO: "tried, and it would still wait",
     Verified.NOT_TRIED: "not tried, that would take too long",
@@ -63,7 +67,10 @@ _SEEN: Final[Mapping[Verified, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """One change. ``change`` is its data; ``affects`` are units that it evicts or moves."""
+    """One change. ``change`` is its data; ``affects`` are units that it evicts or moves.
+
+    ``edits`` are what was tried; empty if it was no edit.
+    """
 
     kind: RemedyKind
     by: RemedyActor
@@ -71,10 +78,11 @@ class Remedy:
     change: Mapping[str, Any] = field(default_factory=dict)
     affects: tuple[str, ...] = ()
     verified: Verified = Verified.YES
+    edits: tuple[Edit, ...] = field(default=(), compare=False, repr=False)
 
     @property
     def helps(self) -> bool:
-        return self.verified is Verified.YES
+        return self.verified in {Verified.YES_IN_ORDER, Verified.YES}
 
     def text(self) -> str:
         """Return what to do, and what was seen when that was tried."""

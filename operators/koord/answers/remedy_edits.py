@@ -30,7 +30,12 @@ from koord.core.model.text import find_similar, named, plural
 from koord.core.model.units import format_amount
 from koord.core.plugins.causes import NodeCause
 from koord.core.quota.model import EVERYONE, QuotaSpec
-from koord.core.quota.reasons import InsufficientEntitlement, InsufficientMax, QuotaExceeded
+from koord.core.quota.reasons import (
+    InsufficientEntitlement,
+    InsufficientMax,
+    QuotaExceeded,
+    RequestAboveMax,
+)
 
 MOST_NODES: Final = 64
 _MOST_MEMBERS: Final = 256
@@ -55,8 +60,8 @@ def add_nodes(search: RemedySearch, reason: Reason, _: ClosedNodes) -> Iterator[
     if best is not None:
         count, like = best
         sentence = f"Add {plural(count, 'node')} like {like}"
-        change = {"nodes": count, "like": like}
-        yield Remedy(RemedyKind.ADD_NODES, RemedyActor.CLUSTER_ADMIN, sentence, change)
+        change, edits = {"nodes": count, "like": like}, _adding(like)(count)
+        yield Remedy(RemedyKind.ADD_NODES, RemedyActor.CLUSTER_ADMIN, sentence, change, edits=edits)
     elif likes:
         most = MOST_NODES if seen is Verified.NO else None
         what = plural(MOST_NODES, "node") if most else "nodes"
@@ -98,6 +103,7 @@ def uncordon(search: RemedySearch, _: Reason, closed: ClosedNodes) -> Iterator[R
         f"Uncordon {named(chosen)}",
         {"nodes": list(chosen)},
         verified=seen,
+        edits=(Cordon(chosen, is_on=False),),
     )
 
 
@@ -132,6 +138,7 @@ def tolerate(search: RemedySearch, reason: Reason, closed: ClosedNodes) -> Itera
             f"Tolerate the taint {key}={value} in the pods",
             {"taint": {"key": key, "value": value}},
             verified=seen,
+            edits=(edit,),
         )
         with_nodes = None
         if seen is Verified.NO and isinstance(reason, InsufficientNodes):
@@ -152,6 +159,7 @@ def _add_nodes_too(
         sentence=f"{alone.sentence}, and add {plural(count, 'node')} like {like}",
         change={**alone.change, "and": {"nodes": count, "like": like}},
         verified=Verified.YES,
+        edits=_adding(like, edit)(count),
     )
 
 
@@ -174,6 +182,7 @@ def lower_min_member(search: RemedySearch, _: Reason, _closed: ClosedNodes) -> I
         f"Lower minMember of PodGroup {group.key} from {least} to {enough}",
         {"path": "/spec/minMember", "from": least, "to": enough},
         verified=seen,
+        edits=(SetMinMember(group.key, enough),),
     )
 
 
@@ -212,6 +221,7 @@ def ask_less(search: RemedySearch, reason: Reason, _: ClosedNodes) -> Iterator[R
         f"Ask for {enough} {key} per pod instead of {request_text}",
         {"resource": key, "from": request_text, "to": None if less is None else enough},
         verified=seen,
+        edits=() if less is None else (_AskLess(pods, key, less),),
     )
 
 
@@ -238,6 +248,7 @@ def add_members(search: RemedySearch, reason: Reason, _: ClosedNodes) -> Iterato
         f"Create {plural(members_to_create, 'more member')} like {pattern.name}",
         {"members": members_to_create, "like": pattern.name},
         verified=seen,
+        edits=make(members_to_create),
     )
 
 
@@ -290,6 +301,7 @@ def remove_hold(search: RemedySearch, reason: Reason, _: ClosedNodes) -> Iterato
         RemedyActor.OWNER,
         f"Release it (koord queue release {group.key})",
         verified=search.judge(Submit((), (let_go,))),
+        edits=(Submit((), (let_go,)),),
     )
 
 
@@ -302,6 +314,7 @@ def raise_quota(search: RemedySearch, reason: Reason, _: ClosedNodes) -> Iterato
         return
     limits: dict[type[QuotaExceeded], tuple[RemedyKind, str]] = {
         InsufficientMax: (RemedyKind.RAISE_MAX, "max"),
+        RequestAboveMax: (RemedyKind.RAISE_MAX, "max"),
         InsufficientEntitlement: (RemedyKind.RAISE_MIN, "min"),
     }
     kind, field_name = limits.get(type(reason), (None, ""))
@@ -329,6 +342,7 @@ def raise_quota(search: RemedySearch, reason: Reason, _: ClosedNodes) -> Iterato
         f"Raise {field_name} of quota {spec.name} from {was} to {then} {key}",
         {"path": f"/spec/{field_name}/{key}", "quota": spec.name, "from": was, "to": then},
         verified=seen,
+        edits=() if more is None else make(more),
     )
 
 
@@ -356,6 +370,7 @@ def use_other_quota(search: RemedySearch, reason: Reason, _: ClosedNodes) -> Ite
             f"Name quota {spec.name} in the pods instead of {reason.quota}",
             {"from": reason.quota, "to": spec.name},
             verified=search.judge(_UseQuota(pods, spec.name)),
+            edits=(_UseQuota(pods, spec.name),),
         )
 
 

@@ -176,6 +176,7 @@ def relax(search: RemedySearch, reason: Reason, _: ClosedNodes) -> Iterator[Reme
             f"Drop {words}",
             {"constraint": constraint, **change},
             verified=search.judge(edit),
+            edits=(edit,),
         )
 
 

@@ -65,11 +65,20 @@ def find_remedies(
     try:
         for finder in _FINDERS:
             remedies += finder(search, reason, closed)
+        remedies = [_try_in_order(search, remedy) for remedy in remedies]
     finally:
         search.trial.undo()
         reading.state.refresh()
     order = list(Verified)
     return tuple(sorted(remedies, key=lambda each: order.index(each.verified))[:MOST_REMEDIES])
+
+
+def _try_in_order(search: RemedySearch, remedy: Remedy) -> Remedy:
+    """Return a remedy with which it starts alone as one with which it starts in its turn, if so."""
+    is_tried = remedy.verified is Verified.YES and remedy.edits and not search.is_over()
+    if is_tried and search.starts_in_order_with(*remedy.edits):
+        return replace(remedy, verified=Verified.YES_IN_ORDER)
+    return remedy
 
 
 def verify(

@@ -4,13 +4,16 @@ A change is planned by the same planner as everything, alone, and taken back. Wh
 worth a trial is decided elsewhere.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
-from typing import TypeAlias
+from itertools import takewhile
+from typing import Final, TypeAlias
 
 from koord.answers.edits import Edit, EditError, Trial
 from koord.answers.explain import try_units
 from koord.answers.pending import find_pending
+from koord.answers.planned_units import plan_waiting
 from koord.answers.reading import Reading, Target
 from koord.answers.redaction import NameKind
 from koord.answers.remedies import Remedy, Verified
@@ -21,9 +24,12 @@ from koord.core.engine.scoring import Scoring
 from koord.core.engine.state import ClusterState
 from koord.core.gang.quorum import Ready, demands
 from koord.core.model.gangs import GangKey
-from koord.core.model.plan import Unit
+from koord.core.model.plan import Placement, Unit
 from koord.core.model.pods import Pod
 from koord.core.model.reasons import Reason
+
+MOST_AHEAD: Final = 64
+"""Units before the target that are planned, too; behind more of them it is tried alone."""
 
 
 class RemedySearch:
@@ -66,13 +72,23 @@ class RemedySearch:
 
     def starts_with(self, *edits: Edit) -> bool:
         """Whether the target starts, alone, after these edits; they are taken back."""
+        return self._try(edits, self._starts)
+
+    def starts_in_order_with(self, *edits: Edit) -> bool:
+        """Whether it starts after all that is before it in the queue, too, if anything is.
+
+        False also if those are too many, or it takes too long.
+        """
+        return self._try(edits, self._starts_in_order)
+
+    def _try(self, edits: Iterable[Edit], starts: Callable[[Cycle], bool]) -> bool:
         checkpoint = self.trial.checkpoint()
         try:
             for edit in edits:
                 edit.apply(self.trial)
             self.state.refresh()
             with closing(self._open_cycle()) as cycle:
-                return self._starts(cycle)
+                return starts(cycle)
         except EditError:
             return False
         finally:
@@ -129,10 +145,25 @@ class RemedySearch:
         if not units:
             return False
         outcome = try_units(cycle, units, Scoring())
-        placed = {unit.key: 0 for unit in units}
-        for placement in outcome.placements:
-            placed[placement.unit] += len(placement.assignments)
-        return all(placed[unit.key] >= max(unit.required, 1) for unit in units)
+        return _are_placed(units, outcome.placements)
+
+    def _starts_in_order(self, cycle: Cycle) -> bool:
+        units, pending = self.units(), find_pending(self.state)
+        own = {unit.key for unit in units}
+        ahead = list(takewhile(lambda unit: unit.key not in own, pending))
+        is_behind = 0 < len(ahead) < len(pending)
+        if not is_behind or len(ahead) > MOST_AHEAD or self.is_over():
+            return False
+        planned = plan_waiting(cycle, self.state, [*ahead, *units], Scoring(), self.is_over)
+        return _are_placed(units, planned.placements)
+
+
+def _are_placed(units: Sequence[Unit], placements: Iterable[Placement]) -> bool:
+    """Whether of each unit as many pods get nodes as have to."""
+    placed = Counter[str]()
+    for placement in placements:
+        placed[placement.unit] += len(placement.assignments)
+    return all(placed[unit.key] >= max(unit.required, 1) for unit in units)
 
 
 def _gang_of(state: ClusterState, target: Target) -> GangKey:

@@ -107,6 +107,7 @@ ERROR_KINDS = {
 REASONS = {
     "InsufficientEntitlement": "InsufficientQuota",
     "InsufficientMax": "InsufficientQuota",
+    "RequestAboveMax": "InsufficientQuota",
     "NonPreemptibleOverMin": "InsufficientNonPreemptibleQuota",
 }
 

@@ -18,10 +18,20 @@ class Cause(str):
     says how to make the ``{nodes}`` feasible. An ``is_transient`` cause may end when other pods of
     the same unit are placed. With ``by_detail``, nodes are counted per detail; with ``is_held``,
     what is lacking is held by others, who are named. With ``keeps_out`` pods of others keep it from
-    a node by their own rules: which nodes these concern, also new ones, is up to their owners.
+    a node by their own rules: which nodes these concern, also new ones, is up to their owners. An
+    ``is_lasting`` cause follows from labels alone: it holds until somebody edits pod or node.
     """
 
-    __slots__ = ("advice", "by_detail", "is_held", "is_transient", "keeps_out", "rank", "text")
+    __slots__ = (
+        "advice",
+        "by_detail",
+        "is_held",
+        "is_lasting",
+        "is_transient",
+        "keeps_out",
+        "rank",
+        "text",
+    )
 
     rank: int
     text: str
@@ -30,6 +40,7 @@ class Cause(str):
     by_detail: bool
     is_held: bool
     keeps_out: bool
+    is_lasting: bool
 
     def __new__(  # noqa: PLR0913 - a cause is declared once, by name
         cls,
@@ -42,11 +53,12 @@ class Cause(str):
         by_detail: bool = False,
         is_held: bool = False,
         keeps_out: bool = False,
+        is_lasting: bool = False,
     ) -> Self:
         cause = super().__new__(cls, code)
         cause.rank, cause.text, cause.advice = rank, text or code, advice
         cause.is_transient, cause.by_detail, cause.is_held = is_transient, by_detail, is_held
-        cause.keeps_out = keeps_out
+        cause.keeps_out, cause.is_lasting = keeps_out, is_lasting
         return cause
 
     def __str__(self) -> str:

@@ -98,7 +98,7 @@ class InsufficientNodes(Reason):
     those are placed; ``elsewhere`` leaves out the nodes of those (None: not looked at).
     ``resource`` is the scarcest one (empty: none is short), ``request`` what one pod requests of
     it, ``more_nodes`` how many more empty nodes, as large as the largest one, would be enough (0:
-    no node takes such a pod even if empty; None: it depends on other pods).
+    no node takes such a pod even if empty; None: it depends on other pods, or all are closed).
     """
 
     code: ClassVar = "InsufficientNodes"
@@ -230,7 +230,26 @@ class InsufficientNodes(Reason):
             return [f"{wait}, or {ASK} add {nodes} as large as the largest one."]
         if self.resource == PODS:
             return [f"Wait until pods end, or {ASK} add nodes that allow more pods."]
-        if self.amount:
+        if self.amount and self.more_nodes == 0:
             node = f"No node that {self.first} may use has {self.amount} even if empty"
             return [f"{node}: request less, or {ASK} add a larger node."]
         return []
+
+
+@dataclass(frozen=True, slots=True)
+class NoSuitableNode(InsufficientNodes):
+    """No node would take such a pod even if nothing else ran: each is too small or does not match.
+
+    Room that becomes free is of no use to it.
+    """
+
+    code: ClassVar = "NoSuitableNode"
+    reason_class: ClassVar = ReasonClass.MISCONFIGURED
+    meaning: ClassVar = (
+        "a member asks for more than any node has that its node selector and affinity allow, even "
+        "if nothing else ran; or they match no node"
+    )
+    way_out: ClassVar = (
+        "ask for less per pod, relax node selector and affinity, or ask the administrators for "
+        "such nodes"
+    )

@@ -14,7 +14,7 @@ from koord.core.engine.arrays import Ints, Mask
 from koord.core.engine.cause import RESOURCE, Cause
 from koord.core.engine.cycle import Cycle
 from koord.core.engine.node_table import NodeTable
-from koord.core.engine.reasons import CauseCount, Elsewhere, InsufficientNodes
+from koord.core.engine.reasons import CauseCount, Elsewhere, InsufficientNodes, NoSuitableNode
 from koord.core.model.pods import Pod, PodShape
 
 _MOST_SHORT: Final = 16
@@ -34,7 +34,11 @@ def explain_shortage(
     checks = cycle.checks(shape)
     refused = _count_causes(cycle, shape, checks)
     resource, request = _scarcest(shape, refused)
-    return InsufficientNodes(
+    suits_none = _suits_no_node(cycle, shape, checks)
+    is_kept_out = any(entry.cause.keeps_out for entry in refused)
+    more_nodes = 0 if suits_none else None if is_kept_out else _more_nodes(cycle, shape, want - fit)
+    kind = NoSuitableNode if suits_none and len(cycle.table) else InsufficientNodes
+    return kind(
         want=want,
         fit=fit,
         nodes=len(cycle.table),
@@ -42,20 +46,31 @@ def explain_shortage(
         first=first.key,
         resource=resource,
         request=request,
-        more_nodes=None
-        if any(entry.cause.keeps_out for entry in refused)
-        else _more_nodes(cycle, shape, want - fit),
+        more_nodes=more_nodes,
         elsewhere=_look_elsewhere(cycle, shape, checks, resource, placed),
     )
 
 
+def _suits_no_node(cycle: Cycle, shape: PodShape, checks: Iterable[_Check]) -> bool:
+    """Whether no node would take such a pod, even if it was empty and open to all."""
+    table = cycle.table
+    suits = table.is_live.copy()
+    for cause, _, passed in checks:
+        if cause.is_lasting:
+            suits &= passed
+    for _, column, amount in cycle.vector(shape).items():
+        suits &= table.allocatable[column] >= amount
+    return not suits.any()
+
+
 def _more_nodes(cycle: Cycle, shape: PodShape, missing: int) -> int | None:
-    """Return how many more nodes would be enough; None if that depends on other pods."""
+    """Return how many more nodes would be enough; None if that depends on pods, or on who opens.
+
+    Those that are closed to the pod say nothing of what others are like.
+    """
     empty = cycle.room_when_empty(shape)
-    if empty is None:
-        return None
-    largest = int(empty.max(initial=0))
-    return -(-missing // largest) if largest else 0
+    largest = 0 if empty is None else int(empty.max(initial=0))
+    return -(-missing // largest) if largest else None
 
 
 def count_causes(cycle: Cycle, shape: PodShape) -> tuple[CauseCount, ...]:

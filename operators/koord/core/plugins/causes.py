@@ -29,6 +29,7 @@ class NodeCause:
         "node(s) didn't match Pod's node affinity/selector",
         f"Relax node selector and affinity of the pods, or {ASK} label nodes to match: "
         "this excludes {nodes}.",
+        is_lasting=True,
     )
     REJECTED: Final = Cause(
         "RejectedByKubelet",
@@ -81,6 +82,7 @@ class NodeCause:
         60,
         "node(s) didn't match pod topology spread constraints (missing required label)",
         "Give the nodes the topology key label of the spread constraint: this excludes {nodes}.",
+        is_lasting=True,
     )
     SPREAD: Final = Cause(
         "PodTopologySpread",

@@ -33,6 +33,7 @@ from koord.core.quota.reasons import (
     QuotaExceeded,
     QuotaIsParent,
     QuotaShortage,
+    RequestAboveMax,
     SubmissionExceeded,
 )
 from koord.core.quota.registry import takes_pods
@@ -98,8 +99,12 @@ def find_blocking_reason(
     if not takes_pods(account.spec, rules):
         return QuotaIsParent(charge.quota)
     request, non_preemptible = mask(charge.request, account), mask(charge.non_preemptible, account)
+    short = check_limit(account, request, rules)
+    if isinstance(short, InsufficientEntitlement) and rules.checks_ancestors:
+        # The share follows from what is above: what is never given there is said first.
+        short = _find_max_above(ledger, account, request) or short
     return (
-        check_limit(account, request, rules)
+        short
         or check_non_preemptible(account, non_preemptible)
         or check_hooks(ledger, charge)
         or _check_ancestors(ledger, account, request, rules)
@@ -128,8 +133,14 @@ def check_limit(
             else shortage
             for shortage in numbers[0]
         )
-        return InsufficientMax(topo, tuple(named), *numbers[1:])
+        kind = RequestAboveMax if _asks_for_more(most, request) else InsufficientMax
+        return kind(topo, tuple(named), *numbers[1:])
     return InsufficientEntitlement(topo, *numbers)
+
+
+def _asks_for_more(most: Amounts, request: Amounts) -> bool:
+    """Whether a request would exceed ``max`` even if nothing was used."""
+    return bool(Balance(most, {}, request).exceeded())
 
 
 def check_non_preemptible(
@@ -159,11 +170,25 @@ def check_hooks(ledger: Ledger, charge: QuotaCharge) -> QuotaCheckFailed | None:
     return None
 
 
+def _find_max_above(ledger: Ledger, account: Account, request: Amounts) -> RequestAboveMax | None:
+    """Return that a request exceeds the max of a quota above, whatever is used there."""
+    for depth, name in enumerate(account.path[1:], start=1):
+        above = ledger.account(name)
+        if _asks_for_more(above.spec.max, request):
+            topo = tuple(reversed(account.path[: depth + 1]))
+            balance = Balance(above.spec.max, above.used, request, above.kept)
+            return RequestAboveMax(topo, *_numbers(balance, balance.exceeded(), above.capacity))
+    return None
+
+
 def _check_ancestors(
     ledger: Ledger, account: Account, request: Amounts, rules: QuotaRules
-) -> AncestorInsufficient | None:
+) -> AncestorInsufficient | RequestAboveMax | None:
     if not rules.checks_ancestors:
         return None
+    never = _find_max_above(ledger, account, request)
+    if never is not None:
+        return never
     for depth, name in enumerate(account.path[1:], start=1):
         above = ledger.account(name)
         topo = tuple(reversed(account.path[: depth + 1]))

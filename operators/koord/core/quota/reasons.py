@@ -187,6 +187,18 @@ class InsufficientMax(QuotaExceeded):
 
 
 @dataclass(frozen=True, slots=True)
+class RequestAboveMax(InsufficientMax):
+    """A unit asks for more than the ``max`` of its quota, or of one above it.
+
+    It would wait even if nothing else ran: neither time nor other pods of the quota matter.
+    """
+
+    code: ClassVar = "RequestAboveMax"
+    reason_class: ClassVar = ReasonClass.MISCONFIGURED
+    way_out: ClassVar = "ask for less, or ask the administrators to raise `max`"
+
+
+@dataclass(frozen=True, slots=True)
 class AncestorInsufficient(QuotaExceeded):
     """A quota above has not enough; the message names it."""
 
