@@ -246,10 +246,10 @@ class NoSuitableNode(InsufficientNodes):
     code: ClassVar = "NoSuitableNode"
     reason_class: ClassVar = ReasonClass.MISCONFIGURED
     meaning: ClassVar = (
-        "a member asks for more than any node has that its node selector and affinity allow, even "
-        "if nothing else ran; or they match no node"
+        "a member asks for more than any node has that it may use, even if nothing else ran; or "
+        "its own rules leave it no node"
     )
     way_out: ClassVar = (
-        "ask for less per pod, relax node selector and affinity, or ask the administrators for "
-        "such nodes"
+        "ask for less per pod, relax the rules that say which nodes it may use, or ask the "
+        "administrators for such nodes"
     )
