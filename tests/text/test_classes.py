@@ -8,13 +8,16 @@ import pytest
 from tests.builders import GPU, make_node, make_pod, make_quota
 from tests.cluster import make_cluster
 
+from koord.answers.conditions import list_conditions
 from koord.answers.summary import find_dominant
+from koord.answers.waiting import JobSuspended
 from koord.core.model.reason_class import ReasonClass
 from koord.core.model.reasons import REASONS, class_of
 
 if TYPE_CHECKING:
     from tests.cluster import FakeCluster
 
+list_conditions()  # of all domains
 CODES: Final = {
     "Misconfigured": (
         "MissingPodGroup", "MissingGang", "InconsistentGroup", "InvalidAnnotation",
@@ -23,7 +26,7 @@ CODES: Final = {
         "RequestAboveMax",
     ),
     "Incomplete": ("MissingMembers",),
-    "Held": ("WaitingForForeignGate", "Suspended", "Held"),
+    "Held": ("WaitingForForeignGate", JobSuspended.code, "Held"),
     "Quota": (
         "InsufficientEntitlement", "InsufficientMax", "AncestorInsufficient",
         "NonPreemptibleOverMin", "SubmissionExceeded", "QuotaCheckFailed",
