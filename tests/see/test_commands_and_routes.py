@@ -27,7 +27,8 @@ from koord.cli.find_target import TargetLookup
 from koord.cli.main import app
 from koord.core.model.text import format_time
 from koord.see.manifests import ServerDefaults
-from koord.see.routes import ROUTES, Ask
+from koord.see.route import Ask
+from koord.see.routes import ROUTES
 from koord.see.snapshots import Snapshot
 
 if TYPE_CHECKING:
