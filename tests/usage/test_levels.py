@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.builders import make_node, make_pod
 from tests.cluster import make_cluster
@@ -12,6 +12,7 @@ from koord.answers.usage_levels import find_cluster_levels
 from koord.core.model.pods import Handling
 from koord.core.quota.share_terms import lend, lend_in_all
 from koord.core.usage.cluster_time import ClusterLevel, GpuState, integrate_cluster
+from koord.core.usage.levels import UsageLevels, integrate_levels
 from koord.core.usage.quota_time import QuotaLevel, QuotaTime, integrate
 from koord.core.usage.segments import Window
 from koord.core.usage.tables import format_hours
@@ -145,3 +146,31 @@ def test_states_add_up_to_capacity_times_time(
     first = integrate_cluster(levels, Window(window.start, middle))
     second = integrate_cluster(levels, Window(middle, window.end))
     assert time.capacity == first.capacity + second.capacity
+
+
+NODES = st.lists(st.tuples(st.integers(0, 8), st.booleans()), max_size=3)
+"""GPUs, and whether it is cordoned."""
+PODS = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 12), st.booleans()), max_size=3)
+"""On which node, GPUs, and whether it only holds room; more than the node has is a lie."""
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.lists(st.tuples(NODES, PODS, st.integers(1, 60_000)), min_size=1, max_size=3))
+def test_the_table_of_the_cluster_is_capacity_times_time_whatever_comes_and_goes(
+    looks: list[tuple[list[tuple[int, bool]], list[tuple[int, int, bool]], int]],
+) -> None:
+    now, told, capacity = at("08:00"), 0, 0
+    for nodes, pods, span in looks:
+        state = make_cluster().state
+        for number, (gpus, is_cordoned) in enumerate(nodes):
+            node = make_node(f"n{number}").gpu(gpus)
+            state.upsert_node((node.unschedulable() if is_cordoned else node).build())
+        for number, (on, gpus, is_hold) in enumerate(pods):
+            pod = make_pod(f"p{number}").gpu(gpus).running(f"n{on}")
+            state.upsert_pod((pod.handling(Handling.RESERVE) if is_hold else pod).build())
+        level = UsageLevels(now, {}, find_cluster_levels(state))
+        now += span
+        for part in integrate_levels(level, now):
+            told += sum(states.total() for states in part.cluster.values())
+        capacity += sum(gpus for gpus, _ in nodes) * CARD * span
+    assert told == capacity
