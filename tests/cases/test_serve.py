@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import signal
+import socket
+import ssl
 import time
 import urllib.request
 from contextlib import contextmanager
@@ -13,17 +15,21 @@ from typing import TYPE_CHECKING, Any
 from urllib.error import HTTPError
 
 import pytest
+from aiohttp import ClientSession
 from tests.manifests.someone import create_account
+from tests.operators.conftest import Operators, read_lease
 from tests.support.fork_server import start_server
 
 from koord.core.usage.segments import Window
 from koord.see.app import BASE
+from koord.store.feed import FeedAddress, FeedError, read_page
 from koord.store.reading import StoreReader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.operators.conftest import Cluster
+    from tests.support.fork_server import ForkedProcess
 
     from koord.core.usage.segments import Segment
     from koord_sandbox import Sandbox
@@ -38,6 +44,8 @@ see: {address: "127.0.0.1:0"}
 
 class Serve:
     """A running ``koord serve``."""
+
+    process: ForkedProcess
 
     def __init__(self, log: Path) -> None:
         self.log = log
@@ -78,7 +86,7 @@ class Serve:
 
 
 @contextmanager
-def run_serve(box: Sandbox, directory: Path, see: str = "") -> Iterator[Serve]:
+def run_serve(box: Sandbox, directory: Path, see: str = "", ends_with: int = 0) -> Iterator[Serve]:
     box.kubectl("apply", "-f", str(ROLES))
     config, log = directory / "serve.yaml", directory / "serve.log"
     config.write_text(CONFIG.replace("}", f"{see}}}"))
@@ -88,11 +96,13 @@ def run_serve(box: Sandbox, directory: Path, see: str = "") -> Iterator[Serve]:
     process = start_server().start(options, log)
     try:
         serve = Serve(log)
+        serve.process = process
         serve.wait_until_listening()
         yield serve
     finally:
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=10) == 0, log.read_text()
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=10) == ends_with, log.read_text()
 
 
 def make_token(box: Sandbox, namespace: str, name: str, role: str = "view") -> str:
@@ -188,6 +198,98 @@ def test_what_was_decided_is_kept_and_told_by_the_rights_of_who_asks(
         assert serve.ask(f"{BASE}/queue", token)[0] == 401
         while not any("first-0" in each.holder.pod for each in read_segments(path)):
             time.sleep(0.5)
+
+
+def test_that_it_is_killed_disturbs_nothing(cluster: Cluster, tmp_path: Path) -> None:
+    box, name = cluster.box, cluster.namespace
+    cluster.add_nodes(1)
+    token = make_token(box, name, "someone")
+    terms = read_lease(box)["leaseTransitions"]
+    with run_serve(box, tmp_path, ends_with=-signal.SIGKILL) as serve:
+        serve.wait_for_answer(token)
+        serve.process.send_signal(signal.SIGKILL)
+        serve.process.wait(timeout=10)
+        for at in range(3):
+            cluster.pod(f"after-{at}", gpus=1)
+        cluster.expect_bound(*(f"after-{at}" for at in range(3)))
+    assert cluster.operators.is_running()
+    assert read_lease(box)["leaseTransitions"] == terms
+
+
+METRICS = ROLES.parents[1] / "metrics"
+
+
+@pytest.mark.timeout(300)
+async def test_the_feed_of_another_machine_is_read_with_a_token_that_is_good_there_alone(
+    quiet_cluster: Cluster, tmp_path: Path
+) -> None:
+    """The leader asks the API server; who may not read its feed, or is unknown, gets nothing."""
+    box, address = quiet_cluster.box, find_own_address()
+    box.kubectl("apply", "-f", str(ROLES))
+    box.kubectl("apply", "-k", str(METRICS))
+    leader = ListeningOperators(box, tmp_path, settings=FEED)
+    leader.start()
+    try:
+        port = leader.wait_for_port()
+        there = "--namespace=koord-system"
+        box.kubectl("create", "serviceaccount", "nosy", there)
+        good, plain, nosy = (
+            box.kubectl("create", "token", *words, there).strip()
+            for words in (
+                ("koord-serve", "--audience=koord-feed"),
+                ("koord-serve", "--audience=other"),
+                ("nosy", "--audience=koord-feed"),
+            )
+        )
+        source = FeedAddress(f"{address}:{port}")
+        async with ClientSession() as session:
+            for token, status in (("", "401"), ("x", "401"), (plain, "401"), (nosy, "403")):
+                headers = {"Authorization": f"Bearer {token}"} if token else {}
+                with pytest.raises(FeedError, match=f"answers {status}"):
+                    await read_page(session, source, term=None, after=0, headers=headers)
+            headers = {"Authorization": f"Bearer {good}"}
+            page = await read_page(session, source, term=None, after=0, headers=headers)
+            assert page.holder == read_lease(box)["holderIdentity"]
+            context = ssl.create_default_context(cafile=str(box.ca_file))
+            url = f"{box.server}/api/v1/namespaces/koord-system/pods"
+            async with session.get(url, headers=headers, ssl=context) as answer:
+                assert answer.status == 401
+    finally:
+        leader.stop()
+        box.kubectl("delete", "-k", str(METRICS))
+        box.kubectl("delete", "serviceaccount", "nosy", "--namespace=koord-system")
+
+
+FEED = "metricsAuthorization: true\naudit: {feed: true}\n"
+
+
+class ListeningOperators(Operators):
+    """Operators that other machines reach."""
+
+    def start(self) -> None:
+        text = self._config.read_text()
+        self._config.write_text(text.replace("127.0.0.1:0", "0.0.0.0:0"))
+        super().start()
+
+    def wait_for_port(self) -> int:
+        """Return the port once it leads: before, there is no feed to read."""
+        while "Ready to plan" not in (log := self.read_log()):
+            assert self.is_running(), log
+            time.sleep(0.05)
+        found = re.search(r"Serving HTTP .*port=(\d+)", log)
+        assert found is not None
+        return int(found[1])
+
+
+def find_own_address() -> str:
+    """Return an address of this machine that is not its loopback; nothing is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))
+        except OSError:
+            pytest.skip("this machine has no address but its loopback")
+        address: str = probe.getsockname()[0]
+    return address
 
 
 def read_segments(path: Path) -> tuple[Segment, ...]:

@@ -16,6 +16,8 @@ class Reviewer:
 
     users: dict[str, str] = field(default_factory=dict)
     rights: set[tuple[str, str, str]] = field(default_factory=set)
+    gets: set[tuple[str, str, str]] = field(default_factory=set)
+    """The same of what may be got by name, and not listed."""
     paths: set[tuple[str, str]] = field(default_factory=set)
     problem: str = ""
     asked: Counter[str] = field(default_factory=Counter)
@@ -37,4 +39,5 @@ class Reviewer:
             return (user, path["path"]) in self.paths
         asked = spec["resourceAttributes"]
         spaces = {asked.get("namespace", ""), ""}
-        return any((user, asked["resource"], space) in self.rights for space in spaces)
+        rights = self.rights | (self.gets if asked["verb"] == "get" else set())
+        return any((user, asked["resource"], space) in rights for space in spaces)

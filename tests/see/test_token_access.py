@@ -19,10 +19,11 @@ from tests.see.reviewer import Reviewer
 from koord.answers.reading import Reading, Target, TargetKind
 from koord.runtime import reviews
 from koord.runtime.reviews import AccessReviews, TokenHolder, TokenReviews, expiry_of
-from koord.see.app import BASE, Limits, Server
+from koord.see.app import BASE, Server
+from koord.see.limits import Limits
 from koord.see.rights import UserRights
 from koord.see.sessions import LONGEST_SECONDS, MOST_SESSIONS, Sessions
-from koord.see.snapshots import Snapshots
+from koord.see.snapshots import OnDemand, Snapshots
 from koord.see.token_access import TokenAccess
 
 if TYPE_CHECKING:
@@ -31,12 +32,13 @@ if TYPE_CHECKING:
     from koord.see.buckets import Buckets
 
 HERE = Target(TargetKind.POD, "default", "")
-ALL = {"pods", "elasticquotas", "nodes", "devices"}
+ALL = {"pods", "elasticquotas", "nodes", "devices", "reservations"}
 
 
 class Client:
     """Asks a server that two tenants and an administrator know."""
 
+    server: Server
     readings: Snapshots
     tokens: TokenReviews
     buckets: Buckets
@@ -64,14 +66,16 @@ def make_reading() -> tuple[Reading, Target]:
 
 
 @asynccontextmanager
-async def open_server(limits: Limits | None = None) -> AsyncIterator[Client]:
+async def open_server(
+    limits: Limits | None = None, on_demand: OnDemand | None = None
+) -> AsyncIterator[Client]:
     reviewer = Reviewer({"a": "ann", "b": "bob", "r": "root"})
     reviewer.rights = {
         ("ann", "pods", "team-a"),
         ("bob", "pods", "team-b"),
         *(("root", kind, "") for kind in ALL),
     }
-    readings = Snapshots(make_reading)
+    readings = Snapshots(make_reading, on_demand=on_demand)
     access = TokenAccess(TokenReviews(reviewer), AccessReviews(reviewer), is_secure=False)  # type: ignore[arg-type]
     server = Server(readings, access, limits or Limits())
     runner = web.AppRunner(server.make_app(), shutdown_timeout=0.1)
@@ -83,7 +87,7 @@ async def open_server(limits: Limits | None = None) -> AsyncIterator[Client]:
         jar = aiohttp.CookieJar(unsafe=True)
         async with aiohttp.ClientSession(cookie_jar=jar) as session:
             client = Client(session, root, reviewer)
-            client.readings, client.tokens = readings, access.tokens
+            client.readings, client.tokens, client.server = readings, access.tokens, server
             client.buckets = access._buckets
             yield client
     finally:
@@ -141,8 +145,8 @@ async def test_reviews_are_kept_and_asked_for_once() -> None:
     async with open_server() as client:
         await asyncio.gather(*(client.get(f"{BASE}/queue", "a") for _ in range(4)))
         await client.get(f"{BASE}/overview", "a")
-        # Of four kinds everywhere, of pods in two namespaces, of quotas in that which is hers.
-        assert client.reviewer.asked == {"TokenReview": 1, "SubjectAccessReview": 7}
+        # Of five kinds everywhere, of pods in two namespaces, of quotas in that which is hers.
+        assert client.reviewer.asked == {"TokenReview": 1, "SubjectAccessReview": 8}
 
 
 async def test_a_revoked_token_ends_a_stream(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -287,8 +291,8 @@ def test_sessions_end_by_themselves_and_are_few() -> None:
     now[0] += 61
     assert sessions.find(short) is None
     assert sessions.find(first) is not None
-    for _ in range(MOST_SESSIONS):
-        sessions.begin("b")
+    for at in range(MOST_SESSIONS):
+        sessions.begin("b", at)
     assert sessions.find(first) is None
     assert len(sessions) == MOST_SESSIONS
 

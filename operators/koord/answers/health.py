@@ -96,6 +96,8 @@ def _is_seen(subject: SickSubject, sight: Sight) -> bool:
         return sight.sees(subject.namespace)
     if subject.kind == "ElasticQuota":
         return sight.sees_quota(subject.name)
+    if subject.kind == "Reservation" and not sight.reservations:
+        return False
     return sight.nodes  # what is in no namespace names nodes
 
 

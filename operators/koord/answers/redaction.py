@@ -44,6 +44,8 @@ class NameKind(Enum):
     """Words about several units, written already."""
     NODE = auto()
     """Nodes, other than those that the asker's own pods are on."""
+    RESERVATION = auto()
+    """Reservations, which are in no namespace."""
     OF_OTHERS = auto()
     """Words that may quote others: they are left out."""
 
@@ -55,6 +57,7 @@ _HIDDEN: Final[Mapping[NameKind, str]] = {
     NameKind.QUOTA: HiddenName("another quota"),
     NameKind.SEVERAL: SEVERAL_UNITS,
     NameKind.NODE: HiddenName("a node"),
+    NameKind.RESERVATION: HiddenName("a reservation"),
     NameKind.OF_OTHERS: "",
 }
 
@@ -159,7 +162,9 @@ class Sight:
     """What an asker may list: pods in ``namespaces`` (None: everywhere), quotas, nodes.
 
     Without all quotas there may be those in ``quota_namespaces``, and those of the asker's pods:
-    ``quota_names`` are both, where they were looked up. Nodes come with their devices.
+    ``quota_names`` are both, where they were looked up. Nodes come with their devices. ``units``
+    are pods and gangs (``namespace/name``) that the asker may get by name where she may not list.
+    ``events`` is about the one object of a question.
     """
 
     namespaces: frozenset[str] | None = None
@@ -167,10 +172,16 @@ class Sight:
     quota_namespaces: frozenset[str] = frozenset()
     quota_names: frozenset[str] = frozenset()
     nodes: bool = True
+    reservations: bool = True
+    units: frozenset[str] = frozenset()
+    events: bool = True
+    is_complete: bool = True
+    """Whether it was asked of all namespaces."""
 
     @property
     def is_whole(self) -> bool:
-        return self.namespaces is None and self.quotas and self.nodes
+        sees_kinds = self.quotas and self.nodes and self.reservations and self.events
+        return self.namespaces is None and sees_kinds
 
     @property
     def digest(self) -> str:
@@ -178,11 +189,16 @@ class Sight:
         if self.is_whole:
             return ""
         names = ["*"] if self.namespaces is None else sorted(self.namespaces)
-        parts = [names, self.quotas, sorted(self.quota_namespaces), self.nodes]
+        kinds = [self.quotas, self.nodes, self.reservations, self.events, self.is_complete]
+        parts = [names, sorted(self.quota_namespaces), sorted(self.units), kinds]
         return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
     def sees(self, namespace: str) -> bool:
         return self.namespaces is None or namespace in self.namespaces
+
+    def sees_unit(self, namespace: str, name: str) -> bool:
+        """Whether a pod or gang is to be seen."""
+        return self.sees(namespace) or f"{namespace}/{name}" in self.units
 
     def sees_quota(self, name: str) -> bool:
         """Whether a quota is to be seen, given by its name."""
@@ -194,11 +210,12 @@ class Sight:
             return text if self.sees_quota(text) or not text else _HIDDEN[kind]
         if kind is NameKind.NODE:
             return text if self.nodes else _HIDDEN[kind]
-        if self.namespaces is None or not text or text.startswith(_RESERVATION):
+        if kind is NameKind.RESERVATION or text.startswith(_RESERVATION):
+            return text if self.reservations or not text else _HIDDEN[NameKind.RESERVATION]
+        if self.namespaces is None or not text:
             return text
-        if kind is NameKind.UNIT and self.sees(namespace_of(text)):
-            return text
-        return _HIDDEN[kind]
+        is_seen = self.sees(namespace_of(text)) or text.rpartition(" ")[2] in self.units
+        return text if kind is NameKind.UNIT and is_seen else _HIDDEN[kind]
 
 
 EVERYTHING: Final = Sight()

@@ -390,6 +390,13 @@ def hide_others(story: Story, sight: Sight) -> Story:
         happenings=tuple(
             replace(happening, by=sight.hide(NameKind.UNIT, happening.by))
             for happening in story.happenings
-            if sight.quotas or happening.ref or happening.what != "Changed"  # that is of a quota
+            if _is_seen(happening, sight)
         ),
     )
+
+
+def _is_seen(happening: Happening, sight: Sight) -> bool:
+    if happening.source is StorySource.EVENT and not sight.events:
+        return False
+    is_of_quota = happening.what == "Changed" and not happening.ref
+    return sight.quotas or not is_of_quota

@@ -197,7 +197,7 @@ spec:
 
 def make_answer(reading: Reading, target: Target, now: float) -> Explanation:
     """Answer for ``target`` at ``now`` (seconds since the epoch); may raise the error above."""
-    if not reading.sight.sees(target.namespace):
+    if not _sees(reading, target):
         raise TargetNotFoundError(describe_missing(reading, target, ()))
     make = _answer_for_pod if target.is_planned_alone else _answer_for_gang
     answer, refused = make(reading, target, now)
@@ -209,6 +209,11 @@ def make_answer(reading: Reading, target: Target, now: float) -> Explanation:
         warnings=list_warnings(reading, target),
         is_led=reading.leader is None or bool(reading.leader.holder),
     )
+
+
+def _sees(reading: Reading, target: Target) -> bool:
+    sight = reading.sight
+    return sight.sees(target.namespace) or target.key in sight.units
 
 
 def _hint_at_preemption(

@@ -61,6 +61,8 @@ if TYPE_CHECKING:
 W = TypeVar("W", bound=HasMeta)
 T = TypeVar("T")
 
+QUIET_SECONDS: Final = 30.0
+"""For so long a kind may be silent."""
 LEASE_SECONDS: Final = 5.0
 """How often the Lease of the leader is read."""
 TARGET: Final = Target(TargetKind.POD, "default", "")
@@ -196,6 +198,17 @@ class ServeReader:
     def has_news(self) -> bool:
         """Whether ``read`` would return something else than before."""
         return self._is_led_anew or (self._reader is not None and self._reader.has_news)
+
+    def silence(self) -> float:
+        """Return for how many seconds some kind has said less than it should; mostly 0.
+
+        A watch that is well says something at least every quarter of a minute.
+        """
+        reader = self._reader
+        if reader is None:
+            return 0.0
+        longest = max(each.stats.silence for each in (*reader.reflectors.values(),))
+        return longest if longest > QUIET_SECONDS else 0.0
 
     @property
     def is_read(self) -> bool:

@@ -10,7 +10,9 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Coroutine
+from functools import partial
 from pathlib import Path
+from ssl import SSLContext
 from typing import Any, Final, NoReturn, TypeVar
 
 from aiohttp import web
@@ -34,8 +36,9 @@ from koord.isolation import FAILURES
 from koord.kube.client import Client
 from koord.kube.config import Credentials, find_credentials
 from koord.kube.errors import KubeError
-from koord.runtime.address import parse_address
+from koord.runtime.address import Address, parse_address
 from koord.runtime.app import freeze_garbage_collection, raise_descriptor_limit
+from koord.runtime.connections import count_descriptors
 from koord.runtime.logs import FailureLines, configure_logging
 from koord.runtime.reviews import AccessReviews, TokenReviews
 from koord.runtime.settings import (
@@ -43,13 +46,15 @@ from koord.runtime.settings import (
     Settings,
     load_settings,
 )
-from koord.see.app import Limits, Server
+from koord.see.app import Server
+from koord.see.limits import Limits
 from koord.see.manifests import ServerDefaults
 from koord.see.observed import Observed
 from koord.see.series import ServeSeries
 from koord.see.snapshots import Gaps, OnDemand, Records, Snapshots
 from koord.see.tls import CertificateFiles, InvalidCertificate
 from koord.see.token_access import LOOPBACK, TokenAccess
+from koord.see.visitors import IDLE_SECONDS, Visitor, Visitors
 from koord.store.errors import StoreError
 from koord.store.feed import FeedAddress, FeedError
 from koord.store.retention import Keep
@@ -118,6 +123,7 @@ async def _run(
                 see.user_label,
             ),
             has_news=reader.has_news,
+            silence=reader.silence,
         )
         try:
             tasks = [
@@ -201,7 +207,8 @@ async def _serve(
         is_secure=see.is_secure,
     )
     limits = Limits(streams=see.streams, streams_each=STREAMS_EACH, waiting_each=WAITING_EACH)
-    server = Server(snapshots, access, limits)
+    visitors = Visitors().within(count_descriptors())
+    server = Server(snapshots, access, limits, visitors=visitors)
     observed = Observed()
     observed.watch(_make_series(snapshots, server, access))
     if store is not None:
@@ -209,14 +216,19 @@ async def _serve(
     server.observe = observed.observe
     app = server.make_app()
     observed.add_to(app, access)
-    runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
+    runner = web.AppRunner(
+        app,
+        access_log=None,
+        handle_signals=False,
+        keepalive_timeout=IDLE_SECONDS,
+        shutdown_timeout=1.0,
+    )
     await runner.setup()
     try:
         address = parse_address(see.address)
         context = None if certificate is None else certificate.context
-        site = web.TCPSite(runner, address.host, address.port, ssl_context=context)
-        await site.start()
-        host, port, *_ = runner.addresses[0]
+        listening = await _listen(runner, server.visitors, address, context)
+        host, port, *_ = listening.sockets[0].getsockname()
         log.info("Serving answers", extra={"address": host, "port": port})
         while True:
             await asyncio.sleep(CertificateFiles.LOOK_SECONDS)
@@ -232,6 +244,22 @@ def _make_series(snapshots: Snapshots, server: Server, access: TokenAccess) -> S
         server.streams,
         access.sessions,
         lambda: (("token", access.tokens.counts), ("right", access.access.counts)),
+    )
+
+
+async def _listen(
+    runner: web.AppRunner, visitors: Visitors, address: Address, context: SSLContext | None
+) -> asyncio.Server:
+    """Listen until the loop ends. Raises ``OSError``."""
+    make = runner.server
+    if make is None:
+        raise RuntimeError("the runner is not set up")
+    return await asyncio.get_running_loop().create_server(
+        partial(Visitor, visitors, make),
+        address.host,
+        address.port,
+        ssl=context,
+        ssl_handshake_timeout=None if context is None else IDLE_SECONDS,
     )
 
 

@@ -73,7 +73,8 @@ class SeeSettings(Section):
     keep_bytes: Annotated[int, BeforeValidator(parse_store_size)] = 5 << 30
     """If the store takes more, its oldest days are removed."""
     user_label: str = Field(default="", max_length=317, pattern=_LABEL)
-    """The label of pods that names their user, for usage by user. Empty: nobody is named."""
+    """The label of pods that names their user, for usage by user; whoever may write pods can write
+    any name there. Empty: nobody is named."""
 
     @model_validator(mode="after")
     def _check_tls(self) -> Self:

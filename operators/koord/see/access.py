@@ -10,10 +10,13 @@ import secrets
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
+from urllib.parse import urlsplit
 
 from aiohttp import web
 
 from koord.answers.redaction import EVERYTHING, Sight
+from koord.runtime.authorization import find_bearer
+from koord.runtime.reviews import ResourceRight
 
 _NAMES: Final = ("127.0.0.1", "localhost", "[::1]")
 _WHAT_TO_SEND: Final = "send the key that koord page printed"
@@ -32,6 +35,10 @@ async def _everything(_: Iterable[str], _first: Iterable[str]) -> Seen:
     return Seen(EVERYTHING, FOR_EVER)
 
 
+async def _anything(_: ResourceRight) -> bool:
+    return True
+
+
 @dataclass(frozen=True, slots=True)
 class Asker:
     """Somebody who was recognised."""
@@ -40,12 +47,16 @@ class Asker:
     """Who it is, for people; empty if there can be one only."""
     key: Hashable = None
     """Whose requests are counted together."""
+    crowd: Hashable = None
+    """Whom it shares with: those who can be made as many as somebody likes. None: nobody."""
     until: float = FOR_EVER
     """When it has to be asked again who this is, on the monotonic clock."""
     look: Callable[[Iterable[str], Iterable[str]], Awaitable[Seen]] = _everything
     """Returns what the asker may see of these namespaces; the last ones matter most.
 
     Raises ``HTTPServiceUnavailable``."""
+    may: Callable[[ResourceRight], Awaitable[bool]] = _anything
+    """Returns whether the asker has a right. Raises ``HTTPServiceUnavailable``."""
 
 
 class AccessControl(Protocol):
@@ -88,10 +99,10 @@ class KeyAccess:
     def check_host(self, request: web.Request) -> None:
         if request.host not in {f"{name}:{self.port}" for name in _NAMES}:
             raise web.HTTPMisdirectedRequest(reason="this is no name of this server")
+        refuse_foreign(request)
 
     async def identify(self, request: web.Request) -> Asker:
-        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
-        if scheme.lower() == "bearer" and _equal(token.strip(), self.key):
+        if _equal(bearer_of(request), self.key):
             return Asker()
         if not _equal(request.cookies.get(self._cookie_name, ""), self._cookie):
             raise web.HTTPUnauthorized(reason=_WHAT_TO_SEND)
@@ -120,3 +131,36 @@ class KeyAccess:
 
 def _equal(given: str, right: str) -> bool:
     return hmac.compare_digest(given.encode(errors="replace"), right.encode())
+
+
+def bearer_of(request: web.Request) -> str:
+    """Return the token that is sent; empty if there is none.
+
+    Raises ``HTTPBadRequest`` for two: a proxy may have looked at the other one.
+    """
+    headers = request.headers.getall("Authorization", ())
+    if len(headers) > 1:
+        raise web.HTTPBadRequest(reason="send one header Authorization")
+    return find_bearer(headers[0]) if headers else ""
+
+
+def refuse_foreign(request: web.Request) -> None:
+    """Refuse what a page of another server makes a browser ask; links to our pages are followed.
+
+    Browsers say from where a request comes, and no script can change it. The cookie is not sent
+    from other sites, but from other names of the same one. Raises ``HTTPForbidden``.
+    """
+    origin = request.headers.get("Origin", "")
+    is_foreign = bool(origin) and _authority_of(origin) != request.host
+    if request.headers.get("Sec-Fetch-Site") in {"cross-site", "same-site"}:
+        is_link = request.headers.get("Sec-Fetch-Mode") == "navigate"
+        is_foreign = is_foreign or request.method != "GET" or not is_link
+    if is_foreign:
+        raise web.HTTPForbidden(reason="the request comes from a page of another server")
+
+
+def _authority_of(origin: str) -> str:
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:
+        return ""

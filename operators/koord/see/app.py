@@ -8,36 +8,43 @@ import json
 import logging
 import secrets
 import time
-from collections import Counter
-from collections.abc import Awaitable, Callable, Hashable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from typing import Any, Final
 
-import yaml
 from aiohttp import web
 
+from koord.answers.edits import EditError
 from koord.answers.envelope import AnswerHead
 from koord.answers.redaction import Sight
-from koord.api.yaml_text import load_yaml
 from koord.plain_text import escape
 from koord.see.access import AccessControl, Asker
-from koord.see.buckets import PER_SECOND, Bucket, Buckets
+from koord.see.bodies import (
+    MOST_BODY,
+    MOST_FORM,
+    MOST_YAML,
+    InvalidBody,
+    parse_body,
+    read_body,
+    read_form,
+)
+from koord.see.buckets import Buckets
+from koord.see.edit_forms import decode_manifests
+from koord.see.limits import MOST_PLANS, MOST_QUEUED, Limits, RequestRates, Seats, TooMuch
 from koord.see.login import make_login
+from koord.see.object_rights import see_object
 from koord.see.openapi import make_document
 from koord.see.page_files import ROOT, find_file
 from koord.see.paging import ExpiredPage, InvalidQuery, make_page, parse_query
 from koord.see.route import Ask, NothingThere, Route, WithGaps, head_for, wrap
 from koord.see.routes import ROUTES
 from koord.see.snapshots import Snapshot, Snapshots
-from koord.see.stream import MOST_STREAMS, EventStreams
+from koord.see.stream import EventStreams
+from koord.see.visitors import Visitors
 
 BASE: Final = "/apis/answers.operators.koordinator.sh/v1alpha1"
-MOST_BODY: Final = 256 * 1024
-MOST_WAITING: Final = 16
-"""Answers that take a plan or more, are asked for and not given yet."""
-MOST_QUEUED: Final = 256
-"""All answers that are asked for and not given yet."""
 LEAST_COMPRESSED: Final = 1024
 _HEADERS: Final = {
     "Content-Security-Policy": (
@@ -78,18 +85,6 @@ class RouteQuestion:
     sight: Sight
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What askers may take, all of them and each."""
-
-    per_second: float = 200.0
-    """Requests of all; of one so many as ``buckets`` says."""
-    streams: int = MOST_STREAMS
-    streams_each: int = MOST_STREAMS
-    waiting_each: int = MOST_QUEUED
-    """Answers that one asker waits for."""
-
-
 @dataclass(slots=True)
 class Server:
     """Answers requests of those whom ``access`` lets in."""
@@ -101,16 +96,19 @@ class Server:
     """Called after each request; None: nobody wants to know."""
     asked_at: float = field(default_factory=time.monotonic)
     """When something was asked last; monotonic."""
+    visitors: Visitors = field(default_factory=Visitors)
+    """Who is connected; of a server that does not count them nobody."""
     streams: EventStreams = field(init=False)
-    _all: Bucket = field(init=False)
-    _buckets: Buckets = field(default_factory=Buckets)
+    _rates: RequestRates = field(init=False)
     _strangers: Buckets = field(default_factory=lambda: Buckets(_PER_ADDRESS, 2 * _PER_ADDRESS))
-    _waiting: Counter[Hashable] = field(default_factory=Counter)
-    _plans: int = 0
+    _waiting: Seats = field(init=False)
+    _planning: Seats = field(init=False)
 
     def __post_init__(self) -> None:
         limits = self.limits
-        self._all = Bucket(per_second=limits.per_second, burst=limits.per_second)
+        self._rates = RequestRates(limits.per_second)
+        self._waiting = Seats("answers are waited for", MOST_QUEUED, limits.waiting_each)
+        self._planning = Seats("answers that take a plan are waited for", MOST_PLANS, MOST_PLANS)
         self.streams = EventStreams(
             self.snapshots, self.access, limits.streams, limits.streams_each
         )
@@ -139,8 +137,13 @@ class Server:
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         began = time.monotonic()
         try:
-            await self._check(request)
-            response = await handler(request)
+            with self.visitors.busy(request.transport):
+                await self._check(request)
+                response = await handler(request)
+        except TooMuch as error:
+            response = _refuse(HTTPStatus.TOO_MANY_REQUESTS, str(error))
+        except InvalidBody as error:
+            response = _refuse(error.status, str(error))
         except web.HTTPException as refusal:
             response = _refuse(refusal.status_code, refusal.reason)
             response.headers.update({k: v for k, v in refusal.headers.items() if k == "Allow"})
@@ -150,6 +153,8 @@ class Server:
             response = _refuse(HTTPStatus.INTERNAL_SERVER_ERROR, f"the log says more: {trace}")
         if not response.prepared:
             response.headers.update(_HEADERS)
+            # Refusals and redirects, too: what one asker is told is nobody else's.
+            response.headers.setdefault("Cache-Control", "private, no-store")
         if self.observe is not None:
             self.observe(request, response.status, time.monotonic() - began)
         return response
@@ -167,15 +172,11 @@ class Server:
             return
         asker = await self.access.identify(request)
         request[ASKER] = asker
-        # Whoever asks too much takes nothing from others.
-        if not self._buckets.take(asker.key):
-            raise web.HTTPTooManyRequests(reason=f"at most {PER_SECOND} requests per second")
-        if not self._all.take():
-            raise web.HTTPTooManyRequests(reason="the server has more requests than it can answer")
+        self._rates.take(asker)
 
     async def _begin_session(self, request: web.Request) -> web.Response:
         is_form = request.content_type == _FORM
-        body = await request.post() if is_form else await _read_body(request)
+        body = await (read_form(request) if is_form else read_body(request, MOST_FORM))
         response = web.json_response({"instance": self.snapshots.instance})
         if is_form:  # of a browser, which goes on to the page
             response = web.Response(status=HTTPStatus.SEE_OTHER, headers={"Location": f"{ROOT}/"})
@@ -246,12 +247,13 @@ class Server:
             asker: Asker = request[ASKER]
             first = {request.match_info.get("namespace", ""), request.query.get("namespace", "")}
             looked = await asker.look(snapshot.namespaces, first - {""})
-            tag = f'"{self.snapshots.instance}-{snapshot.number}{_tag_of(looked.sight)}"'
+            sight = await see_object(asker, looked.sight, route.answer, request.match_info)
+            tag = f'"{self.snapshots.instance}-{snapshot.number}{_tag_of(sight)}"'
             if route.method == "GET" and request.headers.get("If-None-Match") == tag:
                 return web.Response(status=HTTPStatus.NOT_MODIFIED, headers={"ETag": tag})
-            body = await _read_body(request) if route.body else {}
+            body = await self._read_question(request) if route.body else {}
             ask = Ask(dict(request.match_info), body, dict(request.query) if route.params else {})
-            question = RouteQuestion(route, ask, dict(request.query), looked.sight)
+            question = RouteQuestion(route, ask, dict(request.query), sight)
             answer = await self._compute(asker, question)
             if isinstance(answer, web.Response):
                 return answer
@@ -265,23 +267,20 @@ class Server:
 
         return serve
 
+    async def _read_question(self, request: web.Request) -> Mapping[str, Any]:
+        """Read a body; what takes long to decode keeps nobody else waiting."""
+        raw = await read_body(request, MOST_BODY, parse=False)
+        return await self.snapshots.compute_apart(lambda: _decode(raw))
+
     async def _compute(self, asker: Asker, question: RouteQuestion) -> bytes | web.Response:
-        waiting, each = self._waiting, self.limits.waiting_each
-        is_costly = question.route.plans
-        is_full = waiting.total() >= MOST_QUEUED or (is_costly and self._plans >= MOST_WAITING)
-        if is_full or waiting[asker.key] >= each:
-            many = f"{waiting[asker.key]} answers of yours, and {waiting.total()} of all,"
-            return _refuse(HTTPStatus.TOO_MANY_REQUESTS, f"{many} are waited for")
-        waiting[asker.key] += 1
-        self._plans += is_costly
-        try:
-            answer = await self.snapshots.answer(lambda: self._answer(question))
+        plans = question.route.plans
+        with self._waiting.seat(asker), self._planning.seat(asker) if plans else nullcontext():
+            compute = self.snapshots.plan if plans else self.snapshots.answer
+            answer = await compute(lambda: self._answer(question))
             if isinstance(answer, bytes | web.Response):
                 return answer
-            return await self.snapshots.compute_apart(answer)
-        finally:
-            self._plans -= is_costly
-            self._waiting -= Counter([asker.key])
+            fetches, snapshots = question.route.fetches, self.snapshots
+            return await (snapshots.fetch if fetches else snapshots.compute_apart)(answer)
 
     def _answer(
         self, question: RouteQuestion
@@ -300,7 +299,7 @@ class Server:
             if route.begin is not None:
                 work = route.begin(snapshot, ask)
                 head = head_for(route, snapshot, ask, instance, time.time())
-                return lambda: _encode(head, work())
+                return lambda: _finish(head, work)
             answer = route.answer_from(snapshot, ask)
             if form is not None and query is not None:
                 answer = replace(answer, value=make_page(answer.value, query, form, instance))
@@ -336,15 +335,18 @@ def _encode(head: AnswerHead, answer: WithGaps) -> bytes:
     return json.dumps(wrap(head, answer), ensure_ascii=False).encode()
 
 
-async def _read_body(request: web.Request) -> Mapping[str, Any]:
-    """Read an object, as JSON or YAML. May raise ``HTTPBadRequest``."""
+def _decode(raw: bytes) -> Mapping[str, Any]:
     try:
-        body = load_yaml(await request.read())  # JSON is YAML
-    except (UnicodeDecodeError, ValueError, yaml.YAMLError, RecursionError):
-        raise web.HTTPBadRequest(reason="the body is neither JSON nor YAML") from None
-    if not isinstance(body, dict):
-        raise web.HTTPBadRequest(reason="the body is no object")
-    return {str(key): value for key, value in body.items()}
+        return decode_manifests(parse_body(raw), MOST_YAML)
+    except EditError as error:
+        raise InvalidBody(f"edits: {error}") from None
+
+
+def _finish(head: AnswerHead, work: Callable[[], WithGaps]) -> bytes | web.Response:
+    try:
+        return _encode(head, work())
+    except NothingThere as error:
+        return _refuse(HTTPStatus.NOT_FOUND, str(error))
 
 
 _NAMES: Final = {
@@ -353,6 +355,7 @@ _NAMES: Final = {
     HTTPStatus.FORBIDDEN: "Forbidden",
     HTTPStatus.NOT_FOUND: "NotFound",
     HTTPStatus.METHOD_NOT_ALLOWED: "MethodNotAllowed",
+    HTTPStatus.REQUEST_TIMEOUT: "TooSlow",
     HTTPStatus.GONE: "Expired",
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "TooLarge",
     HTTPStatus.MISDIRECTED_REQUEST: "WrongHost",

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from koord.answers.devices import view_devices
 from koord.answers.encoding import encode, name_of_field
+from koord.answers.envelope import AnswerGap, GapCause
 from koord.answers.fragmentation import Fragmentation, view_fragmentation
 from koord.answers.gpu_map import MapNode, view_map
 from koord.answers.health import encode_finding, find_sick, see_sick
@@ -22,7 +23,7 @@ from koord.core.model.reasons import class_of
 from koord.core.model.text import format_time
 from koord.core.reservation.plugin import Reservations
 from koord.see.paging import ListForm, Row, texts_of
-from koord.see.route import Ask, NothingThere, refuse_hidden_nodes
+from koord.see.route import Ask, NothingThere, WithGaps, refuse_hidden_nodes
 from koord.see.snapshots import Snapshot
 
 
@@ -52,6 +53,13 @@ def show_quota(snapshot: Snapshot, ask: Ask) -> Any:
         or_hidden = "" if sight.quotas else ", or you may not see it"
         raise NothingThere(f"there is no ElasticQuota {name} in force{or_hidden}")
     return encode_in_full(redact(view, sight.hide))
+
+
+def list_namespaces(snapshot: Snapshot, _: Ask) -> dict[str, Any]:
+    """Return the namespaces that have something in them, of those whose pods may be listed."""
+    sight = snapshot.reading.sight
+    seen = sorted(filter(sight.sees, snapshot.namespaces))
+    return {"items": [{"name": name} for name in seen], "isComplete": sight.is_complete}
 
 
 def show_fragmentation(snapshot: Snapshot, _: Ask) -> Any:
@@ -108,12 +116,17 @@ def show_devices(snapshot: Snapshot, ask: Ask) -> Any:
     return {"devices": encode(view_devices(state, [name]))}
 
 
-def list_reservations(snapshot: Snapshot, _: Ask) -> list[Row]:
-    state, hide = snapshot.reading.state, snapshot.reading.sight.hide
+def list_reservations(snapshot: Snapshot, _: Ask) -> list[Row] | WithGaps:
+    state, sight = snapshot.reading.state, snapshot.reading.sight
+    if not sight.reservations:
+        return WithGaps([], (_RESERVATIONS_HIDDEN,))
     return [
-        encode(redact(view_reservation(state, reservation, snapshot.at), hide))
+        encode(redact(view_reservation(state, reservation, snapshot.at), sight.hide))
         for reservation in state.plugin(Reservations).reservations.values()
     ]
+
+
+_RESERVATIONS_HIDDEN: Final = AnswerGap("reservations", GapCause.HIDDEN, "what they hold")
 
 
 def show_topology(snapshot: Snapshot, ask: Ask) -> Any:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from koord.answers.edits import (
+    MOST_EDITS,
     AddNodes,
     Cordon,
     Delete,
@@ -29,7 +30,7 @@ from koord.core.engine.state import ClusterState
 from koord.core.model.text import suggest
 from koord.core.quota.model import QuotaSpec
 from koord.kube.translate.amounts import parse_amount
-from koord.see.manifests import DEFAULTS_UNSEEN, ServerDefaults, make_job
+from koord.see.manifests import DEFAULTS_UNSEEN, MOST_PODS, ServerDefaults, make_job
 
 if TYPE_CHECKING:
     from koord.answers.envelope import AnswerGap
@@ -60,6 +61,7 @@ class EditForms:
         self._read_defaults = read_defaults
         self._sight = sight
         self._documents = 0
+        self._pods = 0
         self._forms: Mapping[str, Form] = {
             "submit": lambda edit: iter((self._read_submit(edit.get("manifest")),)),
             "delete": lambda edit: self.delete(str(edit.get("ref", ""))),
@@ -86,6 +88,9 @@ class EditForms:
         self.gaps = (*defaults.gaps, DEFAULTS_UNSEEN)
         first, self._documents = self._documents, self._documents + len(documents)
         job = make_job(list(documents), defaults, first)
+        self._pods += len(job.pods)
+        if self._pods > MOST_PODS:
+            raise EditError(f"these are more than {MOST_PODS} pods")
         groups = {namespace_of(group.key) for group in job.groups}
         for namespace in sorted({pod.namespace for pod in job.pods} | groups):
             self._refuse_hidden(self._sight.sees(namespace), f"namespace {namespace}")
@@ -97,12 +102,9 @@ class EditForms:
 
     def _read_submit(self, manifest: Any) -> Submit:
         """Read a manifest, a list of them, or the text of a file."""
-        if not isinstance(manifest, str):
-            return self.submit(manifest if isinstance(manifest, list) else [manifest])
-        try:
-            return self.submit(list(read_documents(manifest)))
-        except UnreadableError as error:
-            raise EditError(f"the manifest cannot be read: {error}") from error
+        if isinstance(manifest, str):
+            manifest = _read_text(manifest)
+        return self.submit(manifest if isinstance(manifest, list) else [manifest])
 
     def delete(self, ref: str) -> Iterator[Edit]:
         return iter([Delete(name) for name in self._find_units(ref)])
@@ -164,10 +166,44 @@ class EditForms:
         catalog = self._state.quotas.catalog
         written = catalog.written_as(name)
         if written is None:
-            names = {quota.name for quota in catalog.written.values()}
+            names = {each.name for each in catalog.written.values()}
+            names = {each for each in names if self._sight.sees_quota(each)}
             raise EditError(f"there is no quota {name}{suggest(name, names)}")
         least, most = (_read_amounts(spec.get(part)) for part in ("min", "max"))
         return replace(written, min={**written.min, **least}, max={**written.max, **most})
+
+
+def decode_manifests(body: Mapping[str, Any], most: int) -> Mapping[str, Any]:
+    """Return a body in which the texts of manifests are documents, which takes long.
+
+    Raises ``EditError``, also for more than ``most`` characters of them.
+    """
+    edits = body.get("edits")
+    if not isinstance(edits, list) or len(edits) > MOST_EDITS:
+        return body
+    texts = [_text_of(edit) for edit in edits]
+    if sum(map(len, texts)) > most:
+        raise EditError(f"texts of more than {most} characters are not read here: give documents")
+    return {**body, "edits": list(map(_decode_manifest, edits, texts))}
+
+
+def _text_of(edit: Any) -> str:
+    submit = edit.get("submit") if isinstance(edit, dict) else None
+    manifest = submit.get("manifest") if isinstance(submit, dict) else None
+    return manifest if isinstance(manifest, str) else ""
+
+
+def _decode_manifest(edit: Any, text: str) -> Any:
+    if not text:
+        return edit
+    return {**edit, "submit": {**to_map(edit["submit"]), "manifest": _read_text(text)}}
+
+
+def _read_text(manifest: str) -> list[Any]:
+    try:
+        return list(read_documents(manifest))
+    except UnreadableError as error:
+        raise EditError(f"the manifest cannot be read: {error}") from error
 
 
 def split_subject(ref: str) -> tuple[str, str, str]:

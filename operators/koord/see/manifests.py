@@ -33,7 +33,9 @@ DEFAULTS_UNSEEN: Final = AnswerGap(
     GapCause.NOT_STORED,
     "what the API server would add to a manifest, or refuse",
 )
-_MOST_PODS: Final = 10_000
+MOST_PODS: Final = 10_000
+_MOST_BYTES: Final = 64 << 20
+"""Of all pods of one template together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +67,8 @@ def make_job(documents: list[Any], defaults: ServerDefaults, first: int = 0) -> 
     unknown = [pods for pods in files.pods if pods.count is None]
     if unknown:
         raise EditError(f"how many pods a {unknown[0].kind} has is not known here")
-    if sum(pods.count or 0 for pods in files.pods) > _MOST_PODS:
-        raise EditError(f"these are more than {_MOST_PODS} pods")
+    if sum(pods.count or 0 for pods in files.pods) > MOST_PODS:
+        raise EditError(f"these are more than {MOST_PODS} pods")
     pods = tuple(pod for each in files.pods for pod in _make_pods(each, defaults))
     if not pods:
         raise EditError("there are no pods in it: give a Pod, Job, StatefulSet or Deployment")
@@ -99,6 +101,8 @@ def _make_pods(pods: Pods, defaults: ServerDefaults) -> Iterator[Pod]:
     spec = {**pods.spec, "priority": _find_priority(pods.spec, defaults)}
     for part in ("containers", "initContainers"):
         spec[part] = [_complete(container) for container in to_list(spec.get(part))]
+    if _measure([spec, pods.meta]) * (pods.count or 0) > _MOST_BYTES:
+        raise EditError(f"pods of {pods.kind} {base} are together too large to be tried")
     for index in range(pods.count or 0):
         name = str(base) if pods.kind == "Pod" else f"{base}-{pods.at}-{index}"
         meta = {**pods.meta, "namespace": pods.namespace}
@@ -112,6 +116,14 @@ def _make_pods(pods: Pods, defaults: ServerDefaults) -> Iterator[Pod]:
             )
         except MALFORMED as error:
             raise EditError(f"pods of {pods.kind} {base} cannot be understood: {error}") from error
+
+
+def _measure(document: Any) -> int:
+    """Return how many bytes a document has; what cannot be written is tried, and refused then."""
+    try:
+        return len(msgspec.json.encode(document))
+    except (TypeError, ValueError, RecursionError):
+        return 0
 
 
 def _make_meta(

@@ -6,10 +6,11 @@ many the rest with later questions. Knows no answer and no HTTP.
 """
 
 import asyncio
+import re
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from koord.answers.redaction import Sight
@@ -19,9 +20,17 @@ PODS: Final = ("", "pods")
 QUOTAS: Final = ("scheduling.sigs.k8s.io", "elasticquotas")
 NODES: Final = ("", "nodes")
 DEVICES: Final = ("scheduling.koordinator.sh", "devices")
+RESERVATIONS: Final = ("scheduling.koordinator.sh", "reservations")
+_KINDS: Final = (PODS, QUOTAS, NODES, DEVICES, RESERVATIONS)
+_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 MOST_AT_ONCE: Final = 200
 """Namespaces that are asked about for one question."""
 MOST_SIGHTS: Final = 1024
+
+
+def is_name(text: str) -> bool:
+    """Whether an object can have this name; of no other the API server is asked."""
+    return _NAME.fullmatch(text) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +59,7 @@ class UserRights:
 
         Raises NoReview.
         """
-        wanted, needed = frozenset(namespaces), frozenset(first)
+        wanted, needed = frozenset(namespaces), frozenset(filter(is_name, first))
         kept = self._kept.get(user.digest)
         if kept is not None and self._clock() < kept.until:
             is_enough = kept.is_complete and wanted | needed <= kept.namespaces
@@ -66,13 +75,12 @@ class UserRights:
     async def _ask(
         self, user: TokenHolder, wanted: frozenset[str], needed: frozenset[str]
     ) -> UserSight:
-        pods, quotas, nodes, devices = await asyncio.gather(
-            *(self._may(user, kind) for kind in (PODS, QUOTAS, NODES, DEVICES))
-        )
-        until = min(each.until for each in (pods, quotas, nodes, devices))
-        sees_nodes = nodes.value and devices.value
+        answers = await asyncio.gather(*(self._may(user, kind) for kind in _KINDS))
+        pods, quotas, nodes, devices, reservations = answers
+        until = min(each.until for each in answers)
+        whole = Sight(nodes=nodes.value and devices.value, reservations=reservations.value)
         if pods.value and quotas.value:
-            return UserSight(Sight(nodes=sees_nodes), until, wanted)
+            return UserSight(whole, until, wanted)
         chosen = self._choose(user, wanted, needed)
         seen = frozenset(chosen)
         if not pods.value:
@@ -80,8 +88,15 @@ class UserRights:
         with_quotas: frozenset[str] = frozenset()
         if not quotas.value:
             until, with_quotas = await self._filter(user, QUOTAS, sorted(seen), until)
-        sight = Sight(None if pods.value else seen, quotas.value, with_quotas, nodes=sees_nodes)
-        return UserSight(sight, until, frozenset(chosen), wanted <= frozenset(chosen))
+        is_complete = wanted <= frozenset(chosen)
+        sight = replace(
+            whole,
+            namespaces=None if pods.value else seen,
+            quotas=quotas.value,
+            quota_namespaces=with_quotas,
+            is_complete=is_complete,
+        )
+        return UserSight(sight, until, frozenset(chosen), is_complete)
 
     def _choose(
         self, user: TokenHolder, wanted: frozenset[str], needed: frozenset[str]

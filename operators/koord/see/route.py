@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from koord.answers.envelope import AnswerGap, AnswerHead
+from koord.answers.envelope import AnswerGap, AnswerHead, GapCause
 from koord.answers.gaps import head_of
 from koord.answers.reading import Target, TargetKind
 from koord.see.paging import ListForm
@@ -20,6 +20,11 @@ KINDS: Final = {
     "reservation": TargetKind.RESERVATION,
 }
 """Kinds in paths, of what the planner decides about."""
+
+
+STALE_SECONDS: Final = 70
+"""From when on it is a gap that nothing was read."""
+_STALE: Final = AnswerGap("what happened since then", GapCause.STALE, "what is different now")
 
 
 class NothingThere(LookupError):  # noqa: N818 - says what is wrong
@@ -72,13 +77,16 @@ class Route:
     """Parameters of a GET that is no list, and what they mean."""
     begin: Callable[[Snapshot, Ask], Callable[[], WithGaps]] | None = None
     """Does what ``compute`` does in two parts: what it returns takes long, and needs no state."""
+    fetches: bool = False
+    """Whether that waits for an API server, more than it computes."""
     is_kept: bool = True
     """Whether all who ask about one snapshot get one answer; only of a GET."""
 
     @property
     def plans(self) -> bool:
         """Whether an answer takes a plan of its own, so that few are asked for at a time."""
-        return bool(self.body) or self.begin is not None or self.answer in _PLANNED
+        takes_long = self.begin is not None and not self.fetches
+        return bool(self.body) or takes_long or self.answer in _PLANNED
 
     @property
     def method(self) -> str:
@@ -96,7 +104,10 @@ def head_for(route: Route, snapshot: Snapshot, ask: Ask, instance: str, now: flo
     """Return the envelope of an answer at ``now``, which says how old it is."""
     head = head_of(route.answer, snapshot.reading, target_of(snapshot, ask))
     lag = max(0, int(now - snapshot.at))
-    return replace(head, at=snapshot.at, state=snapshot.number, instance=instance, lag=lag)
+    gaps = (*head.gaps, _STALE) if lag > STALE_SECONDS else head.gaps
+    return replace(
+        head, at=snapshot.at, state=snapshot.number, instance=instance, lag=lag, gaps=gaps
+    )
 
 
 def wrap(head: AnswerHead, answer: WithGaps) -> dict[str, Any]:

@@ -60,6 +60,8 @@ ROUTES: Final = (
         "What happened to it, and where its time went.",
         unit.tell_story,
         dict,
+        begin=unit.begin_story,
+        fetches=True,
         is_kept=False,
     ),
     Route(
@@ -104,6 +106,13 @@ ROUTES: Final = (
         "A quota, who uses it and what waits.",
         cluster.show_quota,
         QuotaView,
+    ),
+    Route(
+        "Namespaces",
+        "namespaces",
+        "Namespaces in which you may list pods; ask again while isComplete is false.",
+        cluster.list_namespaces,
+        dict,
     ),
     Route(
         "Fragmentation",

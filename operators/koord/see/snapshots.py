@@ -38,6 +38,7 @@ LEAST_WITH_NEWS: Final = 1.0
 """The same where a state is brought up to date, and there are news."""
 SHARE_WITH_NEWS: Final = 3
 _TICK_SECONDS: Final = 0.1
+_FETCHERS: Final = 4
 SHARE: Final = 20
 """A reading is followed by a pause of so many times its own length, if that is longer."""
 _FORESIGHT_SECONDS: Final = 1.0
@@ -207,8 +208,9 @@ class Snapshots:
         least_seconds: float = LEAST_SECONDS,
         on_demand: OnDemand | None = None,
         has_news: Callable[[], bool] | None = None,
+        silence: Callable[[], float] = lambda: 0.0,
     ) -> None:
-        """``read`` returns what nobody changes afterwards.
+        """``read`` returns what nobody changes afterwards; ``silence`` how many seconds old it is.
 
         With ``has_news`` it returns one state that it brings up to date: then it is called in the
         thread of answers, and more often, whenever there are news.
@@ -222,9 +224,12 @@ class Snapshots:
         self._on_demand = on_demand
         self._least_seconds = least_seconds
         self._has_news = has_news
+        self._silence = silence
         self._answerer = ThreadPoolExecutor(1, "answers")
         self._reader = self._answerer if has_news else ThreadPoolExecutor(1, "reading")
         self._apart = ThreadPoolExecutor(1, "apart")
+        self._fetcher = ThreadPoolExecutor(_FETCHERS, "fetching")
+        self._turns = asyncio.Semaphore(1)
         self._answered_at = time.monotonic()
         """When somebody asked last, or at first."""
         self._changed = asyncio.Condition()
@@ -291,7 +296,7 @@ class Snapshots:
 
     def _make(self, reading: Reading, target: Target) -> Snapshot:
         number = 1 if self.last is None else self.last.number + 1
-        return Snapshot(reading, target, number, time.time(), self._on_demand)
+        return Snapshot(reading, target, number, time.time() - self._silence(), self._on_demand)
 
     async def _in_thread(self, executor: ThreadPoolExecutor, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(executor, work)
@@ -310,6 +315,15 @@ class Snapshots:
         """
         self._answered_at = time.monotonic()
         return await self._in_thread(self._answerer, compute)
+
+    async def plan(self, compute: Callable[[], T]) -> T:
+        """Compute what takes long, one at a time: what is quick waits for one of them at most."""
+        async with self._turns:
+            return await self.answer(compute)
+
+    async def fetch(self, compute: Callable[[], T]) -> T:
+        """Compute what waits for an API server and needs no state; other answers go on."""
+        return await self._in_thread(self._fetcher, compute)
 
     async def compute_unasked(self, compute: Callable[[], T]) -> T:
         """Compute something from ``last`` that nobody has asked for."""
@@ -335,4 +349,5 @@ class Snapshots:
         """Wait for nobody: a reading that runs ends with the process."""
         self._reader.shutdown(wait=False, cancel_futures=True)
         self._apart.shutdown(wait=False, cancel_futures=True)
+        self._fetcher.shutdown(wait=False, cancel_futures=True)
         self._answerer.shutdown(wait=False, cancel_futures=True)

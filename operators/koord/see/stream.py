@@ -12,7 +12,6 @@ import logging
 import re
 import secrets
 import time
-from collections import Counter
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
@@ -24,7 +23,9 @@ from koord.answers.envelope import AnswerHead
 from koord.answers.redaction import Sight
 from koord.core.model.text import format_milliseconds
 from koord.plain_text import escape
-from koord.see.access import AccessControl
+from koord.see.access import AccessControl, Asker
+from koord.see.limits import MOST_STREAMS, Seats
+from koord.see.object_rights import see_object
 from koord.see.paging import (
     Entry,
     ExpiredPage,
@@ -40,7 +41,6 @@ from koord.see.routes import ROUTES
 from koord.see.snapshots import Snapshot, Snapshots
 
 log = logging.getLogger(__name__)
-MOST_STREAMS: Final = 100
 CHECK_SECONDS: Final = 60.0
 """It is asked again at least as often who follows, and what she may see."""
 MOST_TOPICS: Final = 8
@@ -51,9 +51,14 @@ SIGN_SECONDS: Final = 15.0
 LONGEST_SECONDS: Final = 3600.0
 MOST_BUFFERED: Final = 256 * 1024
 _TOPIC: Final = re.compile(r"(\w+)(?:\((.*)\))?", re.DOTALL)
+_SHARE: Final = 3
+"""A stream rests for so many times as long as its last events took, so that all get their turn."""
 _BY_NAME: Final = {
-    route.answer.lower(): route for route in ROUTES if route.method == "GET" and route.begin is None
+    route.answer.lower(): route
+    for route in ROUTES
+    if route.method == "GET" and route.begin is None and route.answer != "Remedies"
 }
+"""What is quick enough to be computed again whenever anything has changed."""
 
 
 @dataclass(slots=True)
@@ -160,27 +165,28 @@ class EventStreams:
     ) -> None:
         self._snapshots = snapshots
         self._access = access
-        self._most = most
-        self._most_each = most_each or most
-        self._open: Counter[Hashable] = Counter()
+        self._seats = Seats("streams are open", most, most_each or most)
 
     def __len__(self) -> int:
-        return self._open.total()
+        return len(self._seats)
 
     async def serve(self, request: web.Request, headers: Mapping[str, str]) -> web.StreamResponse:
         """Send events until the client goes, an hour is over, or the client is too slow.
 
-        So it ends when the API server does not know the asker any more.
+        So it ends when the API server does not know the asker any more. Raises ``TooMuch``.
         """
         asker = await self._access.identify(request)
         try:
             topics = self._topics_of(request)
         except (InvalidQuery, ExpiredPage) as error:
-            raise web.HTTPBadRequest(reason=str(error)) from None
-        if len(self) >= self._most:
-            raise web.HTTPTooManyRequests(reason=f"{self._most} streams are open")
-        if self._open[asker.key] >= self._most_each:
-            raise web.HTTPTooManyRequests(reason=f"{self._most_each} streams of yours are open")
+            reason = " ".join(str(error).split())  # it is one line
+            raise web.HTTPBadRequest(reason=reason) from None
+        with self._seats.seat(asker):
+            return await self._send(request, headers, topics)
+
+    async def _send(
+        self, request: web.Request, headers: Mapping[str, str], topics: list[Topic]
+    ) -> web.StreamResponse:
         response = web.StreamResponse(
             headers={
                 **headers,
@@ -189,23 +195,21 @@ class EventStreams:
                 "X-Accel-Buffering": "no",
             }
         )
-        self._open[asker.key] += 1
         try:
             await response.prepare(request)
             # Not all at the same time, if this process ends.
-            await response.write(f"retry: {2000 + secrets.randbelow(6000)}\n\n".encode())
+            await _write(response, f"retry: {2000 + secrets.randbelow(6000)}\n\n".encode())
             async with asyncio.timeout(LONGEST_SECONDS):
                 await self._follow(request, response, topics)
         except TimeoutError:
-            await response.write(_event("bye", {"why": "Hour", "again": True}))
+            await _write(response, _event("bye", {"why": "Hour", "again": True}))
         except ConnectionError:
-            pass
+            if request.transport is not None:
+                request.transport.abort()  # nobody reads what is still to be sent
         except web.HTTPException as refusal:
             is_known = refusal.status_code != HTTPStatus.UNAUTHORIZED
             bye = {"why": "NotReady" if is_known else "Unauthorized", "again": is_known}
-            await response.write(_event("bye", bye))
-        finally:
-            self._open -= Counter([asker.key])
+            await _write(response, _event("bye", bye))
         return response
 
     def _topics_of(self, request: web.Request) -> list[Topic]:
@@ -219,7 +223,7 @@ class EventStreams:
     ) -> None:
         seen, sight, until = 0, None, 0.0
         if self._snapshots.last is None or self._snapshots.problem:
-            await response.write(self._sign())
+            await _write(response, self._sign())
         while True:
             wait = max(0.0, min(SIGN_SECONDS, until - time.monotonic())) if seen else SIGN_SECONDS
             snapshot = await self._snapshots.next_after(seen, wait)
@@ -227,27 +231,34 @@ class EventStreams:
             last = self._snapshots.last
             if last is None:
                 until = min(asker.until, time.monotonic() + CHECK_SECONDS)
-                await response.write(self._sign())
+                await _write(response, self._sign())
                 continue
             looked = await asker.look(last.namespaces, [topic.namespace for topic in topics])
             until = min(asker.until, looked.until, time.monotonic() + CHECK_SECONDS)
             if snapshot is None and looked.sight == sight:
                 if wait == SIGN_SECONDS:
-                    await response.write(self._sign())
+                    await _write(response, self._sign())
                 continue
             seen, sight = last.number, looked.sight
-            is_silent = True
+            began, is_silent = time.monotonic(), True
             for topic in topics:
-                event = await self._snapshots.answer(_NextEvent(topic, self._snapshots, sight))
+                event = await self._next_event(topic, asker, sight)
                 if event:
-                    await response.write(event)
+                    await _write(response, event)
                     is_silent = False
             if is_silent:
-                await response.write(self._sign())
+                await _write(response, self._sign())
+            await asyncio.sleep(min(SIGN_SECONDS, _SHARE * (time.monotonic() - began)))
             transport = request.transport
             if transport is None or transport.get_write_buffer_size() > MOST_BUFFERED:
-                await response.write(_event("bye", {"why": "slow", "again": True}))
+                await _write(response, _event("bye", {"why": "slow", "again": True}))
                 return
+
+    async def _next_event(self, topic: Topic, asker: Asker, sight: Sight) -> bytes:
+        route, snapshots = topic.route, self._snapshots
+        sight = await see_object(asker, sight, route.answer, topic.ask.parts)
+        compute = snapshots.plan if route.plans else snapshots.answer
+        return await compute(_NextEvent(topic, snapshots, sight))
 
     def _sign(self) -> bytes:
         """Return the event that says that the stream lives, and how old what it told is."""
@@ -258,6 +269,15 @@ class EventStreams:
             "problem": escape(self._snapshots.why_old),
         }
         return _event("sign", body)
+
+
+async def _write(response: web.StreamResponse, event: bytes) -> None:
+    """Send an event; raises ``ConnectionError`` if the client takes nothing for a minute."""
+    try:
+        async with asyncio.timeout(CHECK_SECONDS):
+            await response.write(event)
+    except TimeoutError:
+        raise ConnectionError("the client does not read") from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,16 +11,16 @@ from urllib.parse import urlsplit
 
 from aiohttp import web
 
-from koord.runtime.authorization import find_bearer
 from koord.runtime.reviews import (
     AccessReviews,
     Kept,
     NoReview,
     PathRight,
+    ResourceRight,
     TokenHolder,
     TokenReviews,
 )
-from koord.see.access import Asker, Seen
+from koord.see.access import Asker, Seen, bearer_of, refuse_foreign
 from koord.see.buckets import Buckets
 from koord.see.rights import UserRights
 from koord.see.sessions import Sessions
@@ -33,6 +33,7 @@ _WHAT_TO_SEND: Final = (
     "send a token: Authorization: Bearer …, such as kubectl create token prints, or use /login; "
     "a proxy of the API server takes the token away: use kubectl port-forward or koord page"
 )
+_ACCOUNTS: Final = "system:serviceaccount:"
 _NO_GOOD: Final = "the API server does not know this token, or does not any more"
 _TOO_MANY: Final = f"at most {REVIEWS_PER_SECOND} unknown tokens per second"
 
@@ -61,13 +62,10 @@ class TokenAccess:
     def check_host(self, request: web.Request) -> None:
         if _name_of(request.host) not in self.hosts:
             raise web.HTTPMisdirectedRequest(reason="this is no name of this server")
-        origin = request.headers.get("Origin", "")
-        is_foreign = bool(origin) and urlsplit(origin).netloc != request.host
-        if request.method != "GET" and is_foreign:
-            raise web.HTTPForbidden(reason="the request comes from a page of another server")
+        refuse_foreign(request)
 
     async def identify(self, request: web.Request) -> Asker:
-        token = find_bearer(request.headers.get("Authorization", ""))
+        token = bearer_of(request)
         session = None if token else self.sessions.find(self._cookie_of(request))
         if not token and session is None:
             raise web.HTTPUnauthorized(reason=_WHAT_TO_SEND)
@@ -79,7 +77,7 @@ class TokenAccess:
 
     async def may_get(self, request: web.Request, path: str) -> bool:
         """Whether the asker may read a path that is no answer, such as that of the metrics."""
-        token = find_bearer(request.headers.get("Authorization", ""))
+        token = bearer_of(request)
         user = (await self._find_user(token, request)).value if token else None
         if user is None:
             raise web.HTTPUnauthorized(reason=_WHAT_TO_SEND)
@@ -93,12 +91,12 @@ class TokenAccess:
     ) -> None:
         """Keep the token of the form, or of the header that a proxy has added."""
         given = str(body.get("token", "")).strip()
-        token = given or find_bearer(request.headers.get("Authorization", ""))
+        token = given or bearer_of(request)
         user = await self._find_user(token, request)
         if user.value is None:
             raise web.HTTPUnauthorized(reason=_NO_GOOD if token else _WHAT_TO_SEND)
         self.sessions.end(self._cookie_of(request))
-        cookie, seconds = self.sessions.begin(token)
+        cookie, seconds = self.sessions.begin(token, user.value.digest, _crowd_of(user.value))
         response.set_cookie(
             self._cookie_name,
             cookie,
@@ -135,7 +133,13 @@ class TokenAccess:
                 raise web.HTTPServiceUnavailable(reason=_tell(error)) from None
             return Seen(seen_now.sight, seen_now.until)
 
-        return Asker(user.username, user.digest, until, look)
+        async def may(right: ResourceRight) -> bool:
+            try:
+                return (await self.access.may(user, right)).value
+            except NoReview as error:
+                raise web.HTTPServiceUnavailable(reason=_tell(error)) from None
+
+        return Asker(user.username, user.digest, _crowd_of(user), until, look, may)
 
     def _cookie_of(self, request: web.Request) -> str:
         return request.cookies.get(self._cookie_name, "")
@@ -144,6 +148,12 @@ class TokenAccess:
     def _cookie_name(self) -> str:
         """Browsers take a name that begins so from a secure server only, for all of its paths."""
         return "__Host-koord" if self.is_secure else "koord"
+
+
+def _crowd_of(user: TokenHolder) -> str | None:
+    """Return the namespace of a ServiceAccount: who may create one there may create thousands."""
+    prefix, _, name = user.username.partition(_ACCOUNTS)
+    return name.partition(":")[0] if _ACCOUNTS in user.username and not prefix else None
 
 
 def _tell(error: NoReview) -> str:
