@@ -22,8 +22,11 @@ if TYPE_CHECKING:
 class Estimator(Protocol):
     """What is known of how long units run."""
 
-    def of(self, unit: TraceUnit) -> Estimate:
-        """Return what a unit is expected to take from its start on, and when it has ended."""
+    def of(self, unit: TraceUnit, ran: int = 0) -> Estimate:
+        """Return what a unit is expected to take from its start on, and when it has ended.
+
+        It ``ran`` for so long by now.
+        """
 
     def note_end(self, unit: TraceUnit, ended: int) -> None:
         """Learn from a unit that has ended."""
@@ -32,7 +35,7 @@ class Estimator(Protocol):
 class ByLimit:
     """The limit of a unit is all that is known of it."""
 
-    def of(self, unit: TraceUnit) -> Estimate:
+    def of(self, unit: TraceUnit, ran: int = 0) -> Estimate:  # noqa: ARG002 - for overriding
         limit = unit.job.limit or HOUR
         return Estimate(limit, limit)
 
@@ -43,8 +46,8 @@ class ByLimit:
 class ByDuration(ByLimit):
     """What nobody knows: how long a unit will really run."""
 
-    def of(self, unit: TraceUnit) -> Estimate:
-        return Estimate(unit.duration, super().of(unit).bound)
+    def of(self, unit: TraceUnit, ran: int = 0) -> Estimate:
+        return Estimate(unit.duration, super().of(unit, ran).bound)
 
 
 class ByHistory(ByLimit):
@@ -55,14 +58,13 @@ class ByHistory(ByLimit):
         self._histories: dict[str, RunHistory] = defaultdict(RunHistory)
         self._parts = PartsOfLimits()
 
-    def of(self, unit: TraceUnit) -> Estimate:
+    def of(self, unit: TraceUnit, ran: int = 0) -> Estimate:
         limit, quota = super().of(unit).bound, unit.job.quota
         kind = (unit.user, self._kinds[unit.job.key])
         history = self._histories[quota].estimate(kind)
-        if history is None:
-            return Estimate(
-                -(-limit * self._parts.expected_percent((quota, unit.user)) // 100), limit
-            )
+        percent = self._parts.expected_percent((quota, unit.user), limit, ran)
+        if history is None or (history.expected <= ran and percent < 100):
+            return Estimate(-(-limit * percent // 100), limit)
         return Estimate(min(history.expected, limit), limit)
 
     def note_end(self, unit: TraceUnit, ended: int) -> None:

@@ -130,7 +130,10 @@ class Watched(Simulation):
     def _note_foreseen(self, estimator: Estimator) -> None:
         if self.waiting.keys() <= self.foreseen.keys():
             return
-        starts = self.foresee(lambda unit: estimator.of(unit).expected)
+        now, starts_of = self.room.now, self.starts
+        starts = self.foresee(
+            lambda unit: estimator.of(unit, now - starts_of.get(unit.job.key, now)).expected
+        )
         bounds = self.foresee(lambda unit: estimator.of(unit).bound)
         for key, start in starts.items():
             bound = max(start, bounds.get(key, start))

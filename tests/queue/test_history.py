@@ -71,15 +71,23 @@ def test_nobody_pushes_out_what_is_known_of_others(runs: list[tuple[str, int]]) 
 LINE = ("team", "u")
 
 
-def test_most_runs_took_no_more_of_their_limits_than_is_expected() -> None:
+def test_half_of_the_runs_took_no_more_of_their_limits_than_is_expected() -> None:
     parts = PartsOfLimits()
     for at in range(ENOUGH_PARTS - 1):
         parts.note(LINE, 10, 100, has_failed=False)
-        assert parts.expected_percent(LINE) == 100, at
-    for seconds in (*[100] * 7, *[200] * 4, *[700] * 4, *[950] * 3):
+        assert parts.expected_percent(LINE, 100) == 100, at
+    for seconds in (*[100] * 6, *[200] * 4, *[700] * 4, *[950] * 3):
         parts.note(LINE, seconds, 1000, has_failed=False)
-    assert parts.expected_percent(LINE) == 70
-    assert parts.expected_percent(("team", "other")) == 100
+    assert parts.expected_percent(LINE, 1000) == 20
+    assert parts.expected_percent(("team", "other"), 1000) == 100
+
+
+def test_what_goes_on_is_expected_as_those_that_went_on_as_long() -> None:
+    parts = PartsOfLimits()
+    for seconds in (*range(100, 600, 100), 800, 900, 1000):
+        parts.note(LINE, seconds, 1000, has_failed=False)
+    expected = [parts.expected_percent(LINE, 1000, ran) for ran in (0, 99, 150, 500, 800)]
+    assert expected == [50, 50, 50, 90, 100]
 
 
 def test_only_the_last_runs_count_and_no_short_failures() -> None:
@@ -89,7 +97,7 @@ def test_only_the_last_runs_count_and_no_short_failures() -> None:
     for _ in range(COUNTED_PARTS):
         parts.note(LINE, 59, 60, has_failed=True)
         parts.note(LINE, 0, 60, has_failed=False)
-    assert parts.expected_percent(LINE) == 10
+    assert parts.expected_percent(LINE, 100) == 10
 
 
 def test_who_ran_nothing_for_longest_is_forgotten_first() -> None:
@@ -98,5 +106,5 @@ def test_who_ran_nothing_for_longest_is_forgotten_first() -> None:
         for _ in range(ENOUGH_PARTS):
             parts.note(("team", f"u{at}"), 50, 100, has_failed=False)
             parts.note(LINE, 50, 100, has_failed=False)
-    assert parts.expected_percent(LINE) == 50
-    assert parts.expected_percent(("team", "u0")) == 100
+    assert parts.expected_percent(LINE, 100) == 50
+    assert parts.expected_percent(("team", "u0"), 100) == 100

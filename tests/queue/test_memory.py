@@ -90,7 +90,7 @@ def test_a_run_that_has_only_a_limit_takes_as_large_a_part_of_it_as_others_of_it
     look(cluster, 50_000)
     pod = replace(limited(ran("q", 0, 0, "new")), node="", phase=PodPhase.PENDING)
     run_time = cluster.state.plugin(Queues).limits.run_time_of_running((pod,))
-    assert (run_time.level, run_time.expected, run_time.limit) == (Knowledge.DECLARED, 150, 1000)
+    assert (run_time.level, run_time.expected, run_time.limit) == (Knowledge.DECLARED, 110, 1000)
     assert run_time.bound is not None
     assert run_time.bound >= 1000
 

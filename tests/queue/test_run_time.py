@@ -20,6 +20,7 @@ from koord.core.queue.run_time import (
     End,
     Estimate,
     Knowledge,
+    PastRuns,
     QueueHints,
     RunTime,
     end_of,
@@ -62,7 +63,10 @@ def run(name: str = "p", grace: int = 0, deadline: int | None = None, **terms: A
 def waiting(pod: Pod, settings: QueueSettings = NOTHING, **history: int) -> RunTime:
     estimate = Estimate(**history) if history else None
     return run_time_of(
-        [(pod, NO_TERMS)], settings, lambda each, gang: limit_of(each, gang, settings), estimate
+        [(pod, NO_TERMS)],
+        settings,
+        lambda each, gang: limit_of(each, gang, settings),
+        PastRuns(estimate),
     )
 
 
@@ -116,6 +120,19 @@ def test_lint_names_each_wrong_value() -> None:
         fields = " ".join(problem.field for problem in checked.problems)
         assert len(checked.problems) == len(wrong)
         assert all(key in fields for key in wrong)
+
+
+def test_what_is_known_is_expected_until_it_has_passed() -> None:
+    """Then as much of the limit as other runs took that went on for so long, if that is known."""
+    pod = run(deadline=1000)
+    history = Estimate(200, 400)
+
+    def expect(percent: int, ran: int) -> int | None:
+        past = PastRuns(history, lambda _: percent, ran)
+        return run_time_of_running([(pod, NO_TERMS)], NOTHING, past).expected
+
+    assert [expect(70, ran) for ran in (0, 199, 200)] == [200, 200, 700]
+    assert expect(100, 300) == 200
 
 
 def test_levels_best_first() -> None:

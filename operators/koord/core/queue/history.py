@@ -4,6 +4,7 @@ Bounded, and each user has his part: whoever has most kinds loses his oldest one
 Nothing here knows pods, or where it is kept.
 """
 
+from bisect import bisect_right
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -23,13 +24,13 @@ LEAST_SECONDS: Final = 60
 COUNTED_PARTS: Final = 100
 """Runs of a user of which it is remembered what part of their limits they took."""
 ENOUGH_PARTS: Final = 3
-EXPECTED_PERCENTILE: Final = 70
-"""That part of a limit is expected of which so many percent of the last runs took no more."""
 MOST_LINES: Final = 1000
 """Users of queues that are remembered: who ran nothing for longest is forgotten."""
 
 RunKind: TypeAlias = tuple[str, str]
 """User, and what his runs of one kind share."""
+UserLine: TypeAlias = tuple[str, str]
+"""Queue, user."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,26 +94,38 @@ class PartsOfLimits:
     """What part of their limits the last runs took, by queue and user, whatever their kinds.
 
     Limits are set far above what runs take, so they say when something has ended at the latest, and
-    little of when it is expected to. A restart forgets what is not there any more.
+    little of when it is expected to. What goes on is none of those that had ended by then. What is
+    not there any more is forgotten by a restart.
     """
 
     def __init__(self) -> None:
-        self._parts: dict[tuple[str, str], deque[int]] = {}
+        self._parts: dict[UserLine, deque[int]] = {}
         """Queue, user -> parts in percent, rounded up; who ran something last is the last."""
+        self._sorted: dict[UserLine, list[int]] = {}
 
-    def note(self, line: tuple[str, str], seconds: int, limit: int, *, has_failed: bool) -> None:
+    def note(self, line: UserLine, seconds: int, limit: int, *, has_failed: bool) -> None:
         """Remember a run with a limit."""
         if seconds <= 0 or (has_failed and seconds < LEAST_SECONDS):
             return
         parts = self._parts.pop(line, None)
         self._parts[line] = deque(maxlen=COUNTED_PARTS) if parts is None else parts
         self._parts[line].append(min(100, max(1, -(-100 * seconds // max(limit, 1)))))
+        self._sorted.pop(line, None)
         if len(self._parts) > MOST_LINES:
-            del self._parts[next(iter(self._parts))]
+            forgotten = next(iter(self._parts))
+            del self._parts[forgotten]
+            self._sorted.pop(forgotten, None)
 
-    def expected_percent(self, line: tuple[str, str]) -> int:
-        """Return what part of its limit a run is expected to take: all, if little is known."""
-        parts = self._parts.get(line, ())
-        if len(parts) < ENOUGH_PARTS:
+    def expected_percent(self, line: UserLine, limit: int, ran: int = 0) -> int:
+        """Return what part of its limit a run is expected to take that goes on after ``ran``.
+
+        Times are in seconds. It is all, if little is known.
+        """
+        if line not in self._parts:
             return 100
-        return sorted(parts)[len(parts) * EXPECTED_PERCENTILE // 100]
+        if line not in self._sorted:
+            self._sorted[line] = sorted(self._parts[line])
+        parts = self._sorted[line]
+        first = bisect_right(parts, 100 * ran // max(limit, 1))
+        lasting = len(parts) - first
+        return parts[first + lasting // 2] if lasting >= ENOUGH_PARTS else 100

@@ -15,12 +15,14 @@ from koord.core.queue.earlier_runs import EarlierRuns
 from koord.core.queue.reasons import TimeLimitReached, TimeLimitTooLong
 from koord.core.queue.run_time import (
     Estimate,
+    PastRuns,
     RunTime,
     limit_of,
     limits_of,
     run_time_of,
     run_time_of_running,
     smallest,
+    start_of,
 )
 from koord.core.queue.settings import QueueSettings
 
@@ -40,9 +42,9 @@ class RunLimits:
         self._estimate = estimate
         self._earlier: EarlierRuns | None = None
         self._end_of_owner = end_of_owner
-        self.percent_of: Callable[[Pod], int] = lambda _: 100
-        """Returns what part of its limit a run is expected to take, if nothing else is known;
-        whoever remembers runs sets it."""
+        self.percent_of: Callable[[Pod, int, int], int] = lambda *_: 100
+        """Returns what part of its limit a run is expected to take that has gone on for so long, if
+        nothing else is known; whoever remembers runs sets it."""
 
     def terms_of(self, pod: Pod) -> RunTerms:
         """Return what the gang of a pod says of its run."""
@@ -65,18 +67,18 @@ class RunLimits:
             pods,
             settings,
             lambda pod, gang: self._lasts(pod, gang, settings),
-            self._estimate(unit.pods),
-            self.percent_of(unit.pods[0]),
+            self._past_of(unit.pods),
         )
 
     def run_time_of_running(self, pods: Sequence[Pod]) -> RunTime:
         """Return how long a unit runs of which these are the pods on nodes."""
+        now = int(self._view.now)
+        ran = now - start_of((pod for pod in pods if not pod.phase.is_terminal), now)
         return run_time_of_running(
             [(pod, self.terms_of(pod)) for pod in pods],
             self._settings_of(self._queue_of(pods[0])),
-            self._estimate(pods),
+            self._past_of(pods, ran),
             self._end_of_owner,
-            self.percent_of(pods[0]),
         )
 
     def run_time_of_placed(self, pod: Pod) -> RunTime:
@@ -91,7 +93,12 @@ class RunLimits:
             [(pod, terms)],
             settings,
             lambda each, gang: self._lasts(each, gang, settings),
-            self._estimate((pod,)),
+            PastRuns(self._estimate((pod,))),
+        )
+
+    def _past_of(self, pods: Sequence[Pod], ran: int = 0) -> PastRuns:
+        return PastRuns(
+            self._estimate(pods), lambda limit: self.percent_of(pods[0], limit, ran), ran
         )
 
     def refuse(self, unit: Unit) -> TimeLimitTooLong | TimeLimitReached | None:

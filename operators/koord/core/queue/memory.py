@@ -126,9 +126,9 @@ class RunMemory:
         history = self._histories.get(queue)
         return None if history is None else history.estimate(self._kind_of(pods))
 
-    def expected_percent(self, pod: Pod) -> int:
-        """Return what part of a limit a run of the user of a pod is expected to take."""
-        return self._parts.expected_percent((self._queue_of(pod), self._user_of(pod)))
+    def expected_percent(self, pod: Pod, limit: int, ran: int) -> int:
+        """Return what part of its limit the run of a pod is expected to take, after ``ran``."""
+        return self._parts.expected_percent((self._queue_of(pod), self._user_of(pod)), limit, ran)
 
     def known_by(self, pod: Pod) -> object:
         """Return what decides on what earlier runs tell of the unit of a pod; None: nothing."""

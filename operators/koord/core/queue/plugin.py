@@ -181,8 +181,8 @@ class Queues(Plugin):
     def _estimate(self, pods: Sequence[Pod]) -> Estimate | None:
         return None if self._memory is None or not pods else self._memory.estimate(pods)
 
-    def _expected_percent(self, pod: Pod) -> int:
-        return 100 if self._memory is None else self._memory.expected_percent(pod)
+    def _expected_percent(self, pod: Pod, limit: int, ran: int) -> int:
+        return 100 if self._memory is None else self._memory.expected_percent(pod, limit, ran)
 
     def _known_beside(self, pod: Pod) -> object:
         """Return what the run time of a pod on a node follows from beside its limit."""

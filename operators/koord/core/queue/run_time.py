@@ -64,6 +64,23 @@ class Estimate:
     bound: int
 
 
+_ALL: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class PastRuns:
+    """What the past tells of a unit: runs of its kind, if there are enough, and its own."""
+
+    estimate: Estimate | None = None
+    percent_of: Callable[[int], int] = lambda _: _ALL
+    """Returns what part of a limit, in seconds, it is expected to take, in percent."""
+    ran: int = 0
+    """For how long it has run by now, in seconds."""
+
+
+NO_RUNS: Final = PastRuns()
+
+
 @dataclass(frozen=True, slots=True)
 class End:
     """When a unit that runs has ended at the latest.
@@ -141,32 +158,35 @@ def run_time_of(
     pods: Sequence[tuple[Pod, RunTerms]],
     settings: QueueSettings,
     limit: Callable[[Pod, RunTerms], int | None],
-    estimate: Estimate | None = None,
-    percent: int = 100,
+    past: PastRuns = NO_RUNS,
 ) -> RunTime:
     """Return what is known of a unit, of its pods with what their gangs say: it ends with the last.
 
-    ``limit`` is what each of them is killed after; so many ``percent`` of it are expected if that
-    is all that is known.
+    ``limit`` is what each of them is killed after; a part of it is expected if that is all that is
+    known, or if what is known has passed.
     """
     limits = [limit(pod, gang) for pod, gang in pods]
     stated = _stated(pods)
     if not pods or None in limits:
-        return _estimate(stated, settings, estimate)
+        return _estimate(stated, settings, past.estimate)
     longest = max(each for each in limits if each is not None)
     bound = max(
         each + pod.grace for each, (pod, _) in zip(limits, pods, strict=True) if each is not None
     )
-    expected = _estimate(stated, settings, estimate).expected or -(-longest * percent // 100)
+    expected, percent = (
+        _estimate(stated, settings, past.estimate).expected,
+        past.percent_of(longest),
+    )
+    if not expected or (expected <= past.ran and percent < _ALL):
+        expected = -(-longest * percent // _ALL)
     return RunTime(Knowledge.DECLARED, min(expected, longest), bound + KILL_MARGIN, longest)
 
 
 def run_time_of_running(
     pods: Sequence[tuple[Pod, RunTerms]],
     settings: QueueSettings,
-    estimate: Estimate | None = None,
+    past: PastRuns = NO_RUNS,
     end_of_owner: Callable[[Pod], int | None] = lambda _: None,
-    percent: int = 100,
 ) -> RunTime:
     """Return what is known of pods that run: only what Kubernetes enforces limits them.
 
@@ -178,7 +198,7 @@ def run_time_of_running(
         of_owner = None if end is None else max(end - int(pod.started), 0)
         return smallest(hints_of(pod).deadline, of_owner)
 
-    return run_time_of(pods, settings, limit, estimate, percent)
+    return run_time_of(pods, settings, limit, past)
 
 
 def end_of(run_time: RunTime, start: int, now: int) -> End | None:
