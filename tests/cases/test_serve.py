@@ -57,9 +57,12 @@ class Serve:
             time.sleep(0.05)
         self.address = f"http://127.0.0.1:{found[1]}"
 
-    def ask(self, path: str, token: str = "", **headers: str) -> tuple[int, Any]:
+    def ask(self, path: str, token: str = "", body: Any = None, **headers: str) -> tuple[int, Any]:
         given = {**({"Authorization": f"Bearer {token}"} if token else {}), **headers}
-        request = urllib.request.Request(f"{self.address}{path}", headers=given)  # noqa: S310
+        data = None
+        if body is not None:
+            given["Content-Type"], data = "application/json", json.dumps(body).encode()
+        request = urllib.request.Request(f"{self.address}{path}", data, given)  # noqa: S310
         try:
             with urllib.request.urlopen(request, timeout=30) as response:  # noqa: S310
                 return response.status, json.load(response)
@@ -70,6 +73,15 @@ class Serve:
         status, document = self.ask(f"{BASE}/{path}", token)
         assert status == 200, document
         return document
+
+    def act(self, path: str, token: str, body: Any = None) -> str:
+        """Try an action and carry it out, again if the operators write meanwhile; its version."""
+        while True:
+            version = self.ask(path, token, {"dryRun": True})[1]["resourceVersion"]
+            status, _ = self.ask(path, token, body or {"resourceVersion": version})
+            if status == 200:
+                return version
+            assert status == 409
 
     def wait_for_answer(self, token: str) -> None:
         while self.ask(f"{BASE}/queue", token)[0] == 503:
@@ -161,6 +173,37 @@ def test_tenants_see_their_own_names_and_the_amounts_of_all(
         assert serve.ask(f"{BASE}/queue")[0] == 401
         assert serve.ask(f"{BASE}/queue", "x")[0] == 401
         assert ann not in serve.log.read_text()
+
+
+def test_a_job_is_held_and_released_with_the_rights_of_the_user(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    box, name = cluster.box, cluster.namespace
+    cluster.add_nodes(1)
+    cluster.gang("big", 2)
+    cluster.expect_group("big", "InsufficientNodes")
+    ann = make_token(box, name, "ann", "edit")
+    guest = make_token(box, name, "guest", "view")
+    path = f"{BASE}/actions/namespaces/{name}/podgroup/big"
+    with run_serve(box, tmp_path, ", actions: [hold, release]") as serve:
+        serve.wait_for_answer(ann)
+        assert serve.ask(path, guest)[1]["actions"] == []
+        assert serve.ask(path, ann)[1]["actions"] == ["hold", "release"]
+        for body in ({"dryRun": True}, {"resourceVersion": "1"}):
+            status, refusal = serve.ask(f"{path}/hold", guest, body)
+            assert (status, refusal["error"]) == (403, "Forbidden")
+            assert f"system:serviceaccount:{name}:guest" in refusal["message"]
+        serve.act(f"{path}/hold", ann, {"dryRun": True})
+        cluster.expect_group("big", "InsufficientNodes")
+        version = serve.act(f"{path}/hold", ann)
+        cluster.expect_group("big", "Held")
+        stale = {"resourceVersion": version}
+        assert serve.ask(f"{path}/release", ann, stale)[1]["error"] == "Conflict"
+        serve.act(f"{path}/release", ann)
+        cluster.expect_group("big", "InsufficientNodes")
+    assert box.writes(f"system:serviceaccount:{name}:ann")
+    writes = box.writes("system:serviceaccount:koord-system:koord-serve")
+    assert {write.resource for write in writes} <= {"tokenreviews", "subjectaccessreviews"}
 
 
 @pytest.mark.timeout(300)

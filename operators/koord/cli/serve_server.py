@@ -46,6 +46,7 @@ from koord.runtime.settings import (
     Settings,
     load_settings,
 )
+from koord.see.actions import Actions, UnitAction
 from koord.see.app import Server
 from koord.see.limits import Limits
 from koord.see.manifests import ServerDefaults
@@ -208,7 +209,7 @@ async def _serve(
     )
     limits = Limits(streams=see.streams, streams_each=STREAMS_EACH, waiting_each=WAITING_EACH)
     visitors = Visitors().within(count_descriptors())
-    server = Server(snapshots, access, limits, visitors=visitors)
+    server = Server(snapshots, access, limits, visitors=visitors, actions=see.actions)
     observed = Observed()
     observed.watch(_make_series(snapshots, server, access))
     if store is not None:
@@ -216,6 +217,7 @@ async def _serve(
     server.observe = observed.observe
     app = server.make_app()
     observed.add_to(app, access)
+    Actions([UnitAction(name) for name in see.actions], client.credentials, access).add_to(app)
     runner = web.AppRunner(
         app,
         access_log=None,

@@ -1,7 +1,7 @@
 """Answers and the page for everybody: the section ``see`` of the configuration."""
 
 from ipaddress import ip_address
-from typing import Annotated, Final, Self
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -75,6 +75,10 @@ class SeeSettings(Section):
     user_label: str = Field(default="", max_length=317, pattern=_LABEL)
     """The label of pods that names their user, for usage by user; whoever may write pods can write
     any name there. Empty: nobody is named."""
+
+    actions: tuple[Literal["hold", "release"], ...] = Field(default=(), max_length=2)
+    """What people may do to their jobs from the page, [with their own rights](serve.md#actions):
+    `hold` keeps one from starting, `release` takes that back. Empty: nothing."""
 
     @model_validator(mode="after")
     def _check_tls(self) -> Self:

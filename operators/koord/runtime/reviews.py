@@ -118,8 +118,8 @@ class Kept(NamedTuple, Generic[V]):
 class ReviewCounts:
     """How questions were answered since the start, and how many answers are kept now."""
 
-    asked: int = 0
-    """By the API server."""
+    sent: int = 0
+    """To the API server, and answered."""
     kept: int = 0
     """By what it had said before."""
     failed: int = 0
@@ -127,7 +127,7 @@ class ReviewCounts:
     size: int = 0
 
     def answers(self) -> tuple[tuple[str, int], ...]:
-        return ("asked", self.asked), ("kept", self.kept), ("failed", self.failed)
+        return ("asked", self.sent), ("kept", self.kept), ("failed", self.failed)
 
 
 class KeptAnswers(Generic[V]):
@@ -180,7 +180,7 @@ class KeptAnswers(Generic[V]):
             except (KubeError, msgspec.DecodeError, msgspec.ValidationError) as error:
                 self.counts.failed += 1
                 raise NoReview(str(error)) from error
-        self.counts.asked += 1
+        self.counts.sent += 1
         kept = Kept(value, asked_at + seconds)
         self._kept[key] = kept
         self._kept.move_to_end(key)

@@ -8,7 +8,7 @@ import json
 import logging
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
@@ -94,6 +94,8 @@ class Server:
     limits: Limits = field(default_factory=Limits)
     observe: Observe | None = None
     """Called after each request; None: nobody wants to know."""
+    actions: Collection[str] = ()
+    """What can be done beside asking, if anything: the page looks whether a user may."""
     asked_at: float = field(default_factory=time.monotonic)
     """When something was asked last; monotonic."""
     visitors: Visitors = field(default_factory=Visitors)
@@ -191,7 +193,13 @@ class Server:
     async def _tell_session(self, request: web.Request) -> web.Response:
         """Say who asks: a page cannot see why its stream was refused."""
         asker = await self.access.identify(request)
-        return web.json_response({"instance": self.snapshots.instance, "user": asker.name or None})
+        return web.json_response(
+            {
+                "instance": self.snapshots.instance,
+                "user": asker.name or None,
+                "actions": sorted(self.actions),
+            }
+        )
 
     async def _end_session(self, request: web.Request) -> web.Response:
         response = web.Response(status=HTTPStatus.NO_CONTENT)

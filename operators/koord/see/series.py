@@ -57,7 +57,7 @@ class ServeSeries(Collector):
             yield _gauge(
                 "state_age_seconds", "Since when the state was not brought up to date.", age
             )
-        asked = CounterMetricFamily(
+        reviews = CounterMetricFamily(
             "koord_see_reviews",
             "Questions whose a token is and what a user may, by how they were answered.",
             labels=["about", "answer"],
@@ -67,9 +67,9 @@ class ServeSeries(Collector):
         )
         for about, counts in self._reviews():
             for answer, count in counts.answers():
-                asked.add_metric([about, answer], count)
+                reviews.add_metric([about, answer], count)
             kept.add_metric([about], counts.size)
-        yield asked
+        yield reviews
         yield kept
 
 

@@ -6,7 +6,7 @@ name a user count for nothing. Knows no answer.
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 from aiohttp import web
@@ -38,6 +38,13 @@ _NO_GOOD: Final = "the API server does not know this token, or does not any more
 _TOO_MANY: Final = f"at most {REVIEWS_PER_SECOND} unknown tokens per second"
 
 
+class GivenToken(NamedTuple):
+    """A token, and the cookie of the session that it is kept for; empty if it was sent itself."""
+
+    token: str
+    cookie: str = ""
+
+
 @dataclass(slots=True)
 class TokenAccess:
     """Recognises users by tokens. ``hosts`` are the names of this server, without a port.
@@ -64,12 +71,19 @@ class TokenAccess:
             raise web.HTTPMisdirectedRequest(reason="this is no name of this server")
         refuse_foreign(request)
 
-    async def identify(self, request: web.Request) -> Asker:
+    def find_token(self, request: web.Request) -> GivenToken:
+        """Return the token of a request, or of its session. Raises ``HTTPUnauthorized``."""
         token = bearer_of(request)
-        session = None if token else self.sessions.find(self._cookie_of(request))
-        if not token and session is None:
+        if token:
+            return GivenToken(token)
+        cookie = self._cookie_of(request)
+        session = self.sessions.find(cookie)
+        if session is None:
             raise web.HTTPUnauthorized(reason=_WHAT_TO_SEND)
-        user = await self._find_user(token or (session.token if session else ""), request)
+        return GivenToken(session.token, cookie)
+
+    async def identify(self, request: web.Request) -> Asker:
+        user = await self._find_user(self.find_token(request).token, request)
         if user.value is None:
             self.sessions.end(self._cookie_of(request))
             raise web.HTTPUnauthorized(reason=_NO_GOOD)

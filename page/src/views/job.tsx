@@ -1,5 +1,6 @@
 // One unit: why it waits, what would help, what happened to it, and where its pods could go.
 import { useEffect, useState } from "preact/hooks";
+import { Actions } from "../actions";
 import type { Envelope, Explanation, NodeOffer, Page, QueueEntry, Remedies, Remedy, Story } from "../answers";
 import { editsOf, writeEdits } from "../edits";
 import { BASE, get, useFollowed, type Question } from "../live";
@@ -37,6 +38,9 @@ export function JobView(props: { parts: string[] }) {
         {value.place && <span>on <Link href={to("node", value.place.node)}>{value.place.node}</Link></span>}
         <Link href={toList("queue", { ns: namespace })}>what waits in {namespace}</Link>
       </p>
+      {value.standing === "Waiting" && (
+        <Actions namespace={namespace} kind={kind} name={name} isHeld={value.reason?.code === "Held"} />
+      )}
       <Why value={value} />
       {row && <When row={row} />}
       <Help value={value} remedies={`namespaces/${encodeURIComponent(namespace)}/remedies/${end}`} unit={`${kind}/${namespace}/${name}`} />
