@@ -8,7 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.usage.instants import CARD
 
-from koord.core.usage.periods import PeriodError, Step, find_period, find_zone, split
+from koord.core.usage.periods import (
+    PeriodError,
+    Step,
+    choose_period,
+    find_period,
+    find_zone,
+    split,
+)
 from koord.core.usage.segments import Holder, Window, make_segment
 from koord.core.usage.tables import By, format_hours, tabulate
 
@@ -69,3 +76,11 @@ def test_periods_follow_each_other_without_a_gap(
     for period in periods[1:]:
         first = datetime.fromtimestamp(period.window.start / 1_000, zone)
         assert step is Step.HOUR or (first.hour, first.minute) == (0, 0)
+
+
+def test_last_is_the_month_before_in_its_zone() -> None:
+    new_year = datetime(2026, 12, 31, 23, 30, tzinfo=UTC).timestamp()
+    assert choose_period("last", "UTC", new_year).name == "2026-11"
+    assert choose_period("last", "Europe/Berlin", new_year).name == "2026-12"
+    with pytest.raises(PeriodError, match="nor last"):
+        choose_period("9999-12", "UTC", new_year)

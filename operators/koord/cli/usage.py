@@ -55,7 +55,7 @@ def usage_show(  # noqa: PLR0917 - typer calls it, by name
         str,
         typer.Argument(
             metavar="[PERIOD]",
-            help="A month such as 2026-11 or a day such as 2026-11-25.",
+            help="A month such as 2026-11, last, or a day such as 2026-11-25.",
             show_default="this month",
         ),
     ] = "",
@@ -101,7 +101,7 @@ def usage_report(  # noqa: PLR0917 - typer calls it, by name
     month: Annotated[
         str,
         typer.Option(
-            "--month", help="A month such as 2026-11, or a day.", show_default="this month"
+            "--month", help="A month such as 2026-11, last, or a day.", show_default="this month"
         ),
     ] = "",
     quota: Annotated[str, typer.Option("--quota", help="Only this quota and those below it.")] = "",
@@ -127,7 +127,7 @@ def usage_report(  # noqa: PLR0917 - typer calls it, by name
 
     For example:
 
-      koord usage report --month 2026-10 --quota research --store usage.db
+      koord usage report --month last --quota research --store usage.db
 
       koord usage report --store usage.db --price H100=2.50 -o html
     """

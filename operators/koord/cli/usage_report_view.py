@@ -35,6 +35,7 @@ from koord.store.usage_reading import UsageReader
 
 _MOST_PRICE: Final = Decimal(1_000_000_000)
 _NOBODY: Final = "(none)"
+_MOST_NAMED: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +75,10 @@ def show(request: ReportRequest, kubeconfig: str, context: str, output: ReportOu
     book = _read(request, period, now, kubeconfig, context)
     report = make_report(book, request.quota, prices)
     if request.quota and not report.quotas:
-        fail(f"quota {request.quota} is not known, and held nothing then", ExitCode.USAGE)
+        names = sorted({*book.quotas, *book.above, *(key.quota for key in book.sums)} - {""})
+        more = " and others" if len(names) > _MOST_NAMED else ""
+        known = f"; there are {', '.join(names[:_MOST_NAMED])}{more}" if names else ""
+        fail(f"quota {request.quota} is not known, and held nothing then{known}", ExitCode.USAGE)
     if output is ReportOutput.JSON:
         write_document(f"{msgspec.json.encode(encode(report)).decode()}\n")
         return

@@ -154,20 +154,17 @@ def make_parts(usage: GpuUsage) -> Iterator[RenderableType]:
 
 
 def _make_table(usage: GpuUsage) -> Iterator[RenderableType]:
-    heading = str(usage.table.by).upper()
-    if usage.quotas:
-        rows = make_table(heading, _HELD, _BELOW, "PODS", right=(_HELD, _BELOW, "PODS"))
-        for quota in usage.quotas:
-            rows.add_row(
-                f"{'  ' * quota.depth}{quota.own.name or '(none)'}",
-                format_hours(quota.own.held),
-                format_hours(quota.held),
-                str(quota.own.pods or ""),
-            )
-    else:
-        rows = make_table(heading, _HELD, "PODS", right=(_HELD, "PODS"))
-        for row in usage.table.rows:
-            rows.add_row(row.name or "(none)", format_hours(row.held), _count(row.pods))
+    counted = ("PODS",) if usage.table.total.pods is not None else ()  # no store counts them
+    numbers = (_HELD, *((_BELOW,) if usage.quotas else ()), *counted)
+    rows = make_table(str(usage.table.by).upper(), *numbers, right=numbers)
+    for quota in usage.quotas:
+        name = f"{'  ' * quota.depth}{quota.own.name or '(none)'}"
+        held = (format_hours(quota.own.held), format_hours(quota.held))
+        rows.add_row(name, *held, *(str(quota.own.pods or "") for _ in counted))
+    for row in () if usage.quotas else usage.table.rows:
+        rows.add_row(
+            row.name or "(none)", format_hours(row.held), *(_count(row.pods) for _ in counted)
+        )
     yield rows
 
 

@@ -21,7 +21,7 @@ from koord.see.snapshots import Gaps, Snapshot
 from koord.store.errors import StoreError
 
 USAGE_PARAMS: Final = {
-    "month": "A month such as 2026-11, or a day such as 2026-11-25; this month by default.",
+    "month": "A month such as 2026-11, last, or a day such as 2026-11-25; this month by default.",
     "quota": "Only this quota and those below it.",
     "tz": "Time zone of months and days, such as Europe/Berlin; UTC by default.",
 }

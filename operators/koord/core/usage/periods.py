@@ -15,6 +15,8 @@ from koord.core.usage.segments import MS_PER_SECOND, Window
 
 MOST_PERIODS: Final = 10_000
 """More than a year of hours."""
+LAST: Final = "last"
+"""The month before this one."""
 _MONTH_PARTS: Final = 2
 
 
@@ -58,7 +60,7 @@ def find_period(text: str, zone: tzinfo = UTC) -> Period:
         return Period(text, Window(_ms_of(first, zone), _ms_of(after, zone)))
     except (ValueError, OverflowError) as error:  # beyond the calendar, too
         raise PeriodError(
-            f"{text!r} is neither a month such as 2026-11 nor a day such as 2026-11-25"
+            f"{text!r} is neither a month such as 2026-11, nor last, nor a day such as 2026-11-25"
         ) from error
 
 
@@ -71,10 +73,12 @@ def month_at(ms: int, zone: tzinfo = UTC) -> Period:
 def choose_period(text: str, zone_name: str, now: float) -> Period:
     """Return a month or a day by its name, or this month; of one that goes on, up to now.
 
-    ``now`` is in seconds since the epoch. Raises ``PeriodError``.
+    ``last`` is the month before. ``now`` is in seconds since the epoch. Raises ``PeriodError``.
     """
     zone = find_zone(zone_name)
-    period = find_period(text or f"{datetime.fromtimestamp(now, zone):%Y-%m}", zone)
+    today = datetime.fromtimestamp(now, zone).date()
+    month = today.replace(day=1) - timedelta(days=1) if text == LAST else today
+    period = find_period(f"{month:%Y-%m}" if text in {"", LAST} else text, zone)
     window = period.window
     end = max(window.start, min(window.end, int(now * MS_PER_SECOND)))
     return Period(period.name, Window(window.start, end))
