@@ -12,15 +12,18 @@ from tests.builders import make_pod
 from tests.cluster import make_cluster
 from tests.objects import upsert_reservation
 from tests.reservation.make import make_reservation
+from tests.see.reviewer import Reviewer
 from tests.see.test_token_access import HERE, Client, names_in, open_server, read_events
 
 from koord.answers.happenings import Happening, StorySource, Subject
 from koord.answers.reading import Reading
 from koord.answers.redaction import Sight
 from koord.answers.story import Story
+from koord.runtime.reviews import AccessReviews, TokenHolder
 from koord.see import bodies
 from koord.see.app import BASE
 from koord.see.limits import MOST_PLANS
+from koord.see.rights import MOST_AT_ONCE, NEW_BURST, UserRights
 from koord.see.route import STALE_SECONDS, Ask, NothingThere, head_for
 from koord.see.routes import ROUTES
 from koord.see.sessions import MOST_EACH, MOST_OF_CROWD, MOST_SESSIONS, Sessions
@@ -281,6 +284,19 @@ async def test_namespaces_are_those_whose_pods_one_may_list() -> None:
         assert told["value"] == {"items": [{"name": "team-a"}], "isComplete": True}
         _, told = await client.get(f"{BASE}/namespaces", "r")
         assert [item["name"] for item in told["value"]["items"]] == ["team-a", "team-b"]
+
+
+async def test_a_tenant_with_many_accounts_floods_the_api_server_with_no_reviews() -> None:
+    reviewer = Reviewer()
+    rights = UserRights(AccessReviews(reviewer))  # type: ignore[arg-type]
+    spaces = [f"ns-{at}" for at in range(3000)]
+    robots = [TokenHolder(f"system:serviceaccount:team-a:r{at}") for at in range(30)]
+    seen = [await rights.find(robot, spaces, ["team-a"]) for robot in robots]
+    assert not seen[-1].is_complete
+    assert "team-a" in seen[-1].namespaces
+    assert reviewer.asked["SubjectAccessReview"] < 2 * NEW_BURST
+    other = await rights.find(TokenHolder("bob"), spaces)
+    assert len(other.namespaces) == MOST_AT_ONCE
 
 
 def make_reserved() -> Snapshot:

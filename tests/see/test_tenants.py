@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.builders import GPU, make_node, make_pod, make_pod_group, make_quota
 from tests.cluster import make_cluster
+from tests.objects import upsert_reservation
+from tests.reservation.make import make_reservation
 
 from koord.answers.encoding import encode
 from koord.answers.reading import Reading, Target, TargetKind
@@ -19,7 +22,7 @@ from koord.see.routes import ROUTES
 from koord.see.snapshots import MOST_SIGHTS, Snapshot
 
 HERE = Target(TargetKind.POD, "default", "")
-TENANT = Sight(frozenset({"team-a"}), quotas=False, nodes=False)
+TENANT = Sight(frozenset({"team-a"}), quotas=False, nodes=False, reservations=False)
 OWN = {"namespace": "team-a", "kind": "podgroup", "name": "mine"}
 SUBMIT = """
 apiVersion: v1
@@ -52,6 +55,7 @@ def make_snapshot(secret: str, gpus: int = 8) -> Snapshot:
         theirs = make_pod(f"{secret}-b/train-{at}").gang(f"{secret}-b/train").gpu(gpus)
         runs = make_pod(f"{secret}-b/run-{at}").gpu(5).running(f"{secret}-n{at + 1}")
         cluster.pods(mine, theirs.quota(f"{secret}-q"), runs.quota(f"{secret}-q"))
+    upsert_reservation(cluster.state, make_reservation(f"{secret}-held", f"{secret}-n2"))
     return Snapshot(Reading(cluster.state), HERE, 1, 1.0)
 
 
@@ -137,7 +141,7 @@ def test_equal_sights_share_one_view_and_few_are_kept() -> None:
     snapshot = make_snapshot("secret")
     assert snapshot.seen_with(EVERYTHING) is snapshot
     view = snapshot.seen_with(TENANT)
-    assert snapshot.seen_with(Sight(frozenset({"team-a"}), quotas=False, nodes=False)) is view
+    assert snapshot.seen_with(replace(TENANT)) is view
     for at in range(MOST_SIGHTS):
         snapshot.seen_with(Sight(frozenset({f"n{at}"})))
     assert snapshot.seen_with(TENANT) is not view
@@ -147,6 +151,7 @@ def test_more_rights_hide_nothing_that_fewer_showed() -> None:
     snapshot = make_snapshot("secret")
     sights = (
         TENANT,
+        Sight(frozenset({"team-a"}), quotas=False, nodes=False),
         Sight(frozenset({"team-a"}), quotas=False),
         Sight(frozenset({"team-a"})),
         EVERYTHING,

@@ -46,6 +46,8 @@ KEPT_SECONDS: Final = 60.0
 """How long a report is the answer to the same question."""
 _DO_THIS: Final = "see whether its volume is there, is full, or is written by another process"
 _MOST_KEPT: Final = 16
+_LATELY_SECONDS: Final = 2.0
+"""How long the records of the last day are those of now."""
 _MOST_BOOKS: Final = 2
 _BOUNDS: Final = Bounds(20_000, 0.5)
 """Of what is read while others wait for their answers."""
@@ -67,6 +69,7 @@ class ServedStore:
     _failures: int = 0
     """Of this process, without those of the store that is open."""
     series: StoreSeries = field(init=False)
+    _lately: tuple[float, tuple[Document, ...], tuple[AnswerGap, ...]] | None = None
     _reports: OrderedDict[tuple[int, AuditScope], tuple[float, StoredAnalysis]] = field(
         default_factory=OrderedDict
     )
@@ -173,11 +176,17 @@ class ServedStore:
         return scan.rows, self._find_gaps(scan, scan.since)
 
     def list_records(self) -> tuple[tuple[Document, ...], tuple[AnswerGap, ...]]:
-        """Return the records of the last day, the newest if there are many. Raises StoreError."""
-        end = int(time.time() * 1000)
-        window = Window(end - DEFAULT_MS, end)
-        scan = StoreReader(self.path).records(window, bounds=_BOUNDS)
-        return scan.rows, self._find_gaps(scan, window.start)
+        """Return the records of the last day, the newest if there are many. Raises StoreError.
+
+        For everybody who asks within seconds they are read once.
+        """
+        now = time.monotonic()
+        if self._lately is None or self._lately[0] < now:
+            end = int(time.time() * 1000)
+            window = Window(end - DEFAULT_MS, end)
+            scan = StoreReader(self.path).records(window, bounds=_BOUNDS)
+            self._lately = now + _LATELY_SECONDS, scan.rows, self._find_gaps(scan, window.start)
+        return self._lately[1:]
 
     def analyse(self, seconds: int, scope: AuditScope) -> StoredAnalysis:
         """Return where time went in the last seconds. Raises ``StoreError``."""

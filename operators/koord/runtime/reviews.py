@@ -41,6 +41,7 @@ MOST_RIGHTS_WAITING: Final = 8192
 MOST_TOKEN: Final = 16 * 1024
 """Characters of a token: none that is longer is asked about."""
 _TOKEN_REVIEWS: Final = "/apis/authentication.k8s.io/v1/tokenreviews"  # noqa: S105 - a path
+_ACCOUNTS: Final = "system:serviceaccount:"
 _ACCESS_REVIEWS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 
 
@@ -55,6 +56,12 @@ class TokenHolder(Struct, frozen=True):
     uid: str = ""
     groups: tuple[str, ...] = ()
     extra: dict[str, tuple[str, ...]] = {}
+
+    @property
+    def crowd(self) -> str | None:
+        """The namespace of a ServiceAccount: who may create one there may create thousands."""
+        prefix, _, name = self.username.partition(_ACCOUNTS)
+        return name.partition(":")[0] if name and not prefix else None
 
     @property
     def digest(self) -> bytes:

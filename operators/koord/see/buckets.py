@@ -28,13 +28,16 @@ class Bucket:
         self.left, self.at = self.burst, self.clock()
 
     def take(self) -> bool:
+        return self.take_up_to(1) == 1
+
+    def take_up_to(self, count: int) -> int:
+        """Return how many of so many may be made."""
         now = self.clock()
         self.left = min(self.burst, self.left + max(0.0, now - self.at) * self.per_second)
         self.at = now
-        if self.left < 1:
-            return False
-        self.left -= 1
-        return True
+        taken = min(count, int(self.left))
+        self.left -= taken
+        return taken
 
 
 @dataclass(slots=True)
@@ -47,10 +50,14 @@ class Buckets:
     _by_key: OrderedDict[Hashable, Bucket] = field(default_factory=OrderedDict)
 
     def take(self, key: Hashable) -> bool:
+        return self.take_up_to(key, 1) == 1
+
+    def take_up_to(self, key: Hashable, count: int) -> int:
+        """Return how many of so many may be made with a key."""
         bucket = self._by_key.get(key)
         if bucket is None:
             bucket = self._by_key[key] = Bucket(self.clock, self.per_second, self.burst)
         self._by_key.move_to_end(key)
         if len(self._by_key) > MOST_BUCKETS:
             self._by_key.popitem(last=False)
-        return bucket.take()
+        return bucket.take_up_to(count)

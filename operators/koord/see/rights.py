@@ -15,6 +15,7 @@ from typing import Final
 
 from koord.answers.redaction import Sight
 from koord.runtime.reviews import AccessReviews, Kept, ResourceRight, TokenHolder
+from koord.see.buckets import Buckets
 
 PODS: Final = ("", "pods")
 QUOTAS: Final = ("scheduling.sigs.k8s.io", "elasticquotas")
@@ -25,6 +26,10 @@ _KINDS: Final = (PODS, QUOTAS, NODES, DEVICES, RESERVATIONS)
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 MOST_AT_ONCE: Final = 200
 """Namespaces that are asked about for one question."""
+NEW_PER_SECOND: Final = 100
+NEW_BURST: Final = 1000
+"""Namespaces that nobody has named, of which it is asked for one user or all of a crowd: with
+thousands of them, and of users, reviews of one tenant would keep others waiting."""
 MOST_SIGHTS: Final = 1024
 
 
@@ -51,6 +56,7 @@ class UserRights:
         self._reviews = reviews
         self._clock = clock
         self._kept: OrderedDict[bytes, UserSight] = OrderedDict()
+        self._new = Buckets(NEW_PER_SECOND, NEW_BURST, clock)
 
     async def find(
         self, user: TokenHolder, namespaces: Iterable[str], first: Iterable[str] = ()
@@ -105,7 +111,8 @@ class UserRights:
         further = sorted(wanted - needed)
         before = [name for name in further if self._reviews.get(user, _right(PODS, name))]
         new = sorted(set(further) - set(before))[: max(0, MOST_AT_ONCE - len(needed))]
-        return sorted({*needed, *before, *new})
+        whose = user.digest if user.crowd is None else user.crowd
+        return sorted({*needed, *before, *new[: self._new.take_up_to(whose, len(new))]})
 
     async def _filter(
         self, user: TokenHolder, kind: tuple[str, str], names: Iterable[str], until: float

@@ -33,7 +33,6 @@ _WHAT_TO_SEND: Final = (
     "send a token: Authorization: Bearer …, such as kubectl create token prints, or use /login; "
     "a proxy of the API server takes the token away: use kubectl port-forward or koord page"
 )
-_ACCOUNTS: Final = "system:serviceaccount:"
 _NO_GOOD: Final = "the API server does not know this token, or does not any more"
 _TOO_MANY: Final = f"at most {REVIEWS_PER_SECOND} unknown tokens per second"
 
@@ -110,7 +109,7 @@ class TokenAccess:
         if user.value is None:
             raise web.HTTPUnauthorized(reason=_NO_GOOD if token else _WHAT_TO_SEND)
         self.sessions.end(self._cookie_of(request))
-        cookie, seconds = self.sessions.begin(token, user.value.digest, _crowd_of(user.value))
+        cookie, seconds = self.sessions.begin(token, user.value.digest, user.value.crowd)
         response.set_cookie(
             self._cookie_name,
             cookie,
@@ -153,7 +152,7 @@ class TokenAccess:
             except NoReview as error:
                 raise web.HTTPServiceUnavailable(reason=_tell(error)) from None
 
-        return Asker(user.username, user.digest, _crowd_of(user), until, look, may)
+        return Asker(user.username, user.digest, user.crowd, until, look, may)
 
     def _cookie_of(self, request: web.Request) -> str:
         return request.cookies.get(self._cookie_name, "")
@@ -162,12 +161,6 @@ class TokenAccess:
     def _cookie_name(self) -> str:
         """Browsers take a name that begins so from a secure server only, for all of its paths."""
         return "__Host-koord" if self.is_secure else "koord"
-
-
-def _crowd_of(user: TokenHolder) -> str | None:
-    """Return the namespace of a ServiceAccount: who may create one there may create thousands."""
-    prefix, _, name = user.username.partition(_ACCOUNTS)
-    return name.partition(":")[0] if _ACCOUNTS in user.username and not prefix else None
 
 
 def _tell(error: NoReview) -> str:
