@@ -3,6 +3,8 @@
 import gzip
 import json
 import tarfile
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
 from pathlib import Path
 
 from tests.operators.conftest import Cluster
@@ -10,6 +12,7 @@ from tests.operators.test_everyday import ask, koord
 from typer.testing import CliRunner
 
 from koord.cli.main import app
+from koord.cli.next_cycle import fetch_cycle
 
 
 def test_a_snapshot_is_planned_as_the_cluster_was(cluster: Cluster, tmp_path: Path) -> None:
@@ -37,3 +40,26 @@ def test_a_snapshot_is_planned_as_the_cluster_was(cluster: Cluster, tmp_path: Pa
     assert not [text for text in (*texts, gzip.decompress(texts[2])) if gang.encode() in text]
     shown = ask(cluster, "queue", "-n", cluster.namespace)["waiting"]
     assert unit["names"] in [entry["names"] for entry in shown]
+
+
+def test_the_next_cycle_of_the_leader_is_planned_again(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.add_nodes(2)
+    cluster.gang("runs", 2)
+    cluster.expect_bound("runs-0", "runs-1")
+    file, kubeconfig = tmp_path / "next.ksnap", (str(cluster.box.kubeconfig), "")
+    names = (f"later-{number}" for number in count())
+    with ThreadPoolExecutor(1) as pool:
+        fetched = pool.submit(fetch_cycle, str(file), "", "", kubeconfig)
+
+        def is_there() -> bool:
+            if not fetched.done():
+                cluster.gang(next(names), 2)  # something to be planned
+            return fetched.done()
+
+        cluster.expect(is_there, "the cycle is recorded")
+        fetched.result()
+    again = CliRunner().invoke(app, ["replay", str(file), "-o", "json"])
+    assert again.exit_code == 0, again.output
+    document = json.loads(again.stdout)
+    assert document["recorded"]["source"] == "Leader"
+    assert document["units"]
