@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sqlite3
 from contextlib import closing
 from dataclasses import replace
@@ -21,7 +22,7 @@ from tests.store.stores import (
 from tests.store.test_segments import make
 
 from koord.core.usage.segments import Window
-from koord.store import keeper, lock, retention, usage_sums
+from koord.store import keeper, lock, retention, usage_reading, usage_sums
 from koord.store.database import measure_journal, open_for_writing
 from koord.store.days import DAY_MS, HOUR_MS
 from koord.store.errors import StoreInUseError, StoreUnusableError
@@ -64,7 +65,7 @@ def put_usage(store: RecordStore, segments: Iterable[Segment]) -> None:
         usage_sums.prepare(writer.connection)
         usage_sums.put_segments(writer, segments)
         usage_sums.note_watch(writer, EPOCH)
-        usage_sums.note_watch(writer, EPOCH + 2 * DAY_MS)
+        usage_sums.note_watch(writer, EPOCH + 10 * DAY_MS)
 
     store.submit(write).result()
 
@@ -185,6 +186,48 @@ def test_an_export_that_nobody_takes_in_holds_up_nobody(path: Path) -> None:
         busy, *_ = store.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         assert not busy
         assert len([*export]) == 2499
+
+
+# --- a question reads all that there is ----------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        usage_reading._CLOSED,
+        usage_reading._PART,
+        usage_reading._SUMS,
+        *retention._REMOVALS,
+        *retention._OLD,
+        *retention._OLDEST,
+    ],
+)
+def test_what_is_asked_often_is_found_by_an_index(path: Path, query: str) -> None:
+    with closing(open_for_writing(path)) as connection:
+        usage_sums.prepare(connection)
+        names = re.findall(r":([a-z]+)", query)
+        values = dict.fromkeys(names, 1) if names else (1,) * query.count("?")
+        plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {query}", values)]
+    assert [step for step in plan if step.startswith("SEARCH")]
+    assert not [step for step in plan if step.startswith("SCAN")], plan
+    assert ("segment_long" in " ".join(plan)) == (query is usage_reading._CLOSED)
+
+
+@pytest.mark.parametrize("start", [0, 1, 23])
+@pytest.mark.parametrize("length", [1, 13, 24, 70])
+def test_what_jobs_held_is_the_same_however_days_are_cut(start: int, length: int) -> None:
+    """Most of a day is its sum without the other part of it; some pods run for days."""
+    lengths = (HOUR_MS, 30 * HOUR_MS, 3 * DAY_MS, HOUR_MS // 7)
+    segments = [
+        make(f"{at}-{n}", at * HOUR_MS + n, milliseconds)
+        for at in range(0, 60, 7)
+        for n, milliseconds in enumerate(lengths[: 1 + at % 4])
+    ]
+    window = Window(EPOCH + start * HOUR_MS, EPOCH + (start + length) * HOUR_MS)
+    with new_path() as path, open_store(path) as store:
+        put_usage(store, segments)
+        book = UsageReader(path).read(window)
+    assert sum(book.owners.values()) == sum(part.held for part in window.clip_all(segments))
 
 
 # --- a database that is malformed ------------------------------------------------------------

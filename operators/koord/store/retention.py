@@ -26,7 +26,6 @@ _REMOVALS: Final = (
 _OLD: Final = (
     "SELECT 1 FROM record WHERE at < ? LIMIT 1",
     "SELECT 1 FROM segment WHERE is_open = 0 AND until < ? LIMIT 1",
-    "SELECT 1 FROM trace WHERE last < ? LIMIT 1",
 )
 _OLDEST: Final = (
     "SELECT min(at) FROM record WHERE at >= ?",
@@ -69,7 +68,8 @@ def set_floor(connection: sqlite3.Connection, floor: int) -> None:
 
 def has_old_rows(connection: sqlite3.Connection, floor: int) -> bool:
     """Whether something of days before the floor is still to be removed."""
-    return any(connection.execute(query, (floor,)).fetchone() for query in _OLD)
+    has_rows = any(connection.execute(query, (floor,)).fetchone() for query in _OLD)
+    return has_rows or _read_swept(connection) < floor
 
 
 def remove_some(connection: sqlite3.Connection, now: int, most: int = SLICE_ROWS) -> int:
@@ -90,8 +90,18 @@ def remove_some(connection: sqlite3.Connection, now: int, most: int = SLICE_ROWS
     return count
 
 
+def _read_swept(connection: sqlite3.Connection) -> int:
+    """Return the floor below which no unit is left: there is no index by which to look for them."""
+    row = connection.execute("SELECT value FROM meta WHERE name = 'swept'").fetchone()
+    return int(row[0]) if row else 0
+
+
 def _remove_units(connection: sqlite3.Connection, floor: int, most: int) -> int:
+    if _read_swept(connection) >= floor:
+        return 0
     traces = connection.execute(_UNITS, (floor, most)).fetchall()
+    if not traces:
+        connection.execute("REPLACE INTO meta VALUES ('swept', ?)", (floor,))
     if traces:
         connection.executemany("DELETE FROM name WHERE trace = ?", traces)
         connection.executemany("DELETE FROM trace WHERE trace = ?", traces)

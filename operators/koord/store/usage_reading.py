@@ -28,10 +28,10 @@ from koord.core.usage.cluster_time import GpuState
 from koord.core.usage.quota_time import QuotaTime
 from koord.core.usage.segments import Segment, Window
 from koord.store.database import open_for_reading, read_codec
-from koord.store.days import DAY_MS, HOUR_MS
+from koord.store.days import DAY_MS, HOUR_MS, day_of, read_floor
 from koord.store.errors import StoreUnusableError
 from koord.store.segments import decode_amounts, decode_segment
-from koord.store.usage_sums import UsageWatch, What, has_table, read_watch
+from koord.store.usage_sums import IS_LONG, UsageWatch, What, has_table, read_watch
 
 _TREE: Final = "usage_quotas"
 _SUMS: Final = (
@@ -49,7 +49,17 @@ _PART: Final = (
 _AT_ONCE: Final = 2000
 _LAST_UID: Final = "\U0010ffff"
 """After all uids: with it, what ends at an instant is before what is read."""
-_CLOSED: Final = "SELECT body FROM segment WHERE is_open = 0 AND until > ? AND start < ?"
+_ENDS_SOON: Final = "is_open = 0 AND until > :start AND until <= :late AND start < :end"
+_ENDS_LATER: Final = f"{IS_LONG} AND +is_open = 0 AND until > :late AND start < :end"
+"""The plus keeps SQLite from taking the index of all segments."""
+_CLOSED: Final = " UNION ALL ".join(
+    f"SELECT body FROM segment WHERE {condition}"  # noqa: S608 - texts of these modules
+    for condition in (_ENDS_SOON, _ENDS_LATER)
+)
+"""What overlaps a span: segments that end within a day of it, and those that are longer than a day.
+
+By the end alone it would be all that has ended since.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +161,22 @@ def _read_segments(
         for segment in _closed_segments(connection, edge):
             book.add(key_of(segment.holder), book_part(segment, edge))
     for edge in _find_edges(book.window, days):
-        for segment in _closed_segments(connection, edge):
-            book.owners[owner_of(segment.holder)] += book_part(segment, edge).held
+        day = Window(day_of(edge.start), day_of(edge.start) + DAY_MS)
+        is_most = edge.end <= day.end and 2 * edge.milliseconds > DAY_MS
+        # Of most of a day, as of a month in another zone, what is missing is quicker to read.
+        if is_most and has_table(connection) and day.start >= read_floor(connection):
+            _SumReader(connection, book, hours, day).read_owners()
+            for missing in _find_edges(day, edge):
+                _add_owners(connection, book, missing, -1)
+        else:
+            _add_owners(connection, book, edge, 1)
+    for owner in [owner for owner, held in book.owners.items() if not held]:
+        del book.owners[owner]
+
+
+def _add_owners(connection: sqlite3.Connection, book: UsageBook, window: Window, sign: int) -> None:
+    for segment in _closed_segments(connection, window):
+        book.owners[owner_of(segment.holder)] += sign * book_part(segment, window).held
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,8 +194,7 @@ class _SumReader:
             book.add(_key_of(quota, namespace, user, part), BookSum(held=amount))
         for quota, namespace, user, part, amount in self._of_days(What.ESTIMATED, _NAMES):
             book.add(_key_of(quota, namespace, user, part), BookSum(estimated=amount))
-        for quota, name, model, amount in self._of_days(What.OWNER, "quota, name, part"):
-            book.owners[OwnerKey(quota, name, model)] += amount
+        self.read_owners()
         self._read_levels()
         for quota, namespace, owner, part, amount in self._of_hours(What.LOST, _NAMES):
             cause, basis, by = (*part.split("/", 2), "", "")[:3]
@@ -182,6 +205,11 @@ class _SumReader:
             book.adjusted[quota] += amount
         for _, amount in self._of_hours(What.WATCHED, "what"):
             book.unseen = max(0, book.window.milliseconds - amount)
+
+    def read_owners(self) -> None:
+        """Add what jobs held in the days."""
+        for quota, name, model, amount in self._of_days(What.OWNER, "quota, name, part"):
+            self.book.owners[OwnerKey(quota, name, model)] += amount
 
     def _read_levels(self) -> None:
         parts: dict[str, Counter[str]] = {}
@@ -235,7 +263,8 @@ def _find_edges(window: Window, whole: Window) -> Iterator[Window]:
 
 def _closed_segments(connection: sqlite3.Connection, window: Window) -> Iterator[Segment]:
     codec = read_codec(connection)
-    for (body,) in connection.execute(_CLOSED, (window.start, window.end)):
+    values = {"start": window.start, "end": window.end, "late": window.end + DAY_MS}
+    for (body,) in connection.execute(_CLOSED, values):
         yield decode_segment(codec.inflate(body))
 
 

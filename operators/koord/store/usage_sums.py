@@ -31,6 +31,9 @@ _TABLE: Final = (
     " name TEXT, part TEXT, amount INTEGER,"
     " PRIMARY KEY (what, hour, quota, namespace, name, part)) WITHOUT ROWID"
 )
+IS_LONG: Final = f"until - start > {DAY_MS}"
+"""Of segments that are longer than a day; few are."""
+_LONG: Final = f"CREATE INDEX IF NOT EXISTS segment_long ON segment (until, start) WHERE {IS_LONG}"
 _ADD: Final = (
     "INSERT INTO usage_sum VALUES (?, ?, ?, ?, ?, ?, ?)"
     " ON CONFLICT (what, hour, quota, namespace, name, part)"
@@ -85,8 +88,9 @@ class UsageWatch(msgspec.Struct, frozen=True):
 
 
 def prepare(connection: sqlite3.Connection) -> None:
-    """Make the table, if there is none."""
+    """Make the table and the index, if there are none."""
     connection.execute(_TABLE)
+    connection.execute(_LONG)
 
 
 def read_watch(connection: sqlite3.Connection) -> UsageWatch:
