@@ -1,19 +1,20 @@
-// Answers of the server: asked for once, or followed while they are shown. One stream for all that
-// is shown, since browsers open few connections to one host.
+// Answers of the server that are followed while they are shown.
 import { signal, type Signal } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
 import type { AsOf, Envelope, Page } from "./answers";
+import { get, Refusal, standing, trade } from "./ask";
 import { readAnswer } from "./plain";
+import { follow as followTopics, listen, unlock as unlockAll, type News } from "./stream";
 
-export const BASE = "/apis/answers.operators.koordinator.sh/v1alpha1";
+export { BASE, get, goToLogin, post, Refusal, standing } from "./ask";
+
 /** Without a sign of the server for so long, what is shown is not live. */
 const SILENT_MS = 20_000;
+/** So often is asked for what a stream has no place for. */
+const POLL_MS = 15_000;
 const FIRST_ROWS = 100;
 const MORE_ROWS = 1000;
 
-export type Standing = "starting" | "live" | "silent" | "locked" | "refused";
-
-export const standing = signal<Standing>("starting");
 /** What the server said of itself last: why it cannot read the cluster. */
 export const problem = signal("");
 export const asOf = signal<AsOf | null>(null);
@@ -24,51 +25,11 @@ export const clockAhead = signal(0);
 /** Ticks each second. */
 export const tick = signal(Date.now());
 
-export class Refusal extends Error {
-  constructor(
-    readonly status: number,
-    readonly code: string,
-    message: string,
-  ) {
-    super(message);
-  }
-}
-
-async function ask<T>(path: string, init?: RequestInit): Promise<T> {
-  const response = await fetch(`${BASE}/${path}`, { ...init, credentials: "same-origin" });
-  const body: unknown = await response.text().then((text) => readAnswer<unknown>(text)).catch(() => ({}));
-  if (!response.ok) {
-    const { error, message } = body as { error?: string; message?: string };
-    if (response.status === 401) standing.value = "locked";
-    throw new Refusal(response.status, error ?? "Error", message ?? response.statusText);
-  }
-  return body as T;
-}
-
-export function get<T>(path: string): Promise<Envelope<T>> {
-  return ask<Envelope<T>>(path);
-}
-
-export function post<T>(path: string, body: string): Promise<Envelope<T>> {
-  return ask<Envelope<T>>(path, { method: "POST", body });
-}
-
-/** Go where people say who they are, if the server has such a form; false if it has none. */
-export async function goToLogin(): Promise<boolean> {
-  const response = await fetch("/login", { method: "HEAD", credentials: "same-origin" }).catch(() => null);
-  if (response?.ok) window.location.assign("/login");
-  return response?.ok ?? false;
-}
-
-/** Trade a key for a cookie; false if it is not the right one. */
-export async function unlock(key: string): Promise<boolean> {
-  const request: RequestInit = { method: "POST", body: JSON.stringify({ key }), credentials: "same-origin" };
-  const response = await fetch("/session", request).catch(() => null);
-  if (response?.ok) {
-    standing.value = "starting";
-    reopen();
-  }
-  return response?.ok ?? false;
+/** Trade a key for a cookie; return why that is refused, or nothing. */
+export async function unlock(key: string): Promise<string> {
+  const refusal = await trade(key);
+  if (!refusal) unlockAll();
+  return refusal;
 }
 
 /** An answer that is followed; of a list, all rows of which the keys are known. */
@@ -111,8 +72,9 @@ interface Subject {
 }
 
 const subjects = new Map<string, Subject>();
-let source: EventSource | null = null;
 let pending = 0;
+/** Topics that the stream has no place for. */
+let over: string[] = [];
 
 /** A question: its name as a topic, its path, and parameters. */
 export interface Question<R = never> {
@@ -129,7 +91,9 @@ export interface Question<R = never> {
 function topicOf(question: Question<never>): string {
   const parts = Object.entries({ ...question.inPath, ...question.params }).filter(([, v]) => v);
   // A comma begins the next parameter of a topic; no name of Kubernetes has one.
-  const inner = parts.map(([name, value]) => `${name}=${value.replaceAll(",", "")}`).join(",");
+  const words = parts.map(([name, value]) => `${name}=${value.replaceAll(",", "")}`);
+  if (question.keyOf) words.push(`limit=${question.most ?? FIRST_ROWS}`);
+  const inner = words.join(",");
   return inner ? `${question.topic}(${inner})` : question.topic;
 }
 
@@ -225,64 +189,88 @@ function reopen(): void {
   pending = window.setTimeout(open, 0);
 }
 
+/** Follow what is shown. Browsers open few connections to one host: a tab that nobody sees leaves them to the others. */
 function open(): void {
-  source?.close();
-  source = null;
   const followed = [...subjects.values()].filter((subject) => !subject.isRefused);
-  if (!followed.length || standing.value === "locked" || document.hidden) return;
-  const query = followed.map((subject) => {
-    const topic = subject.keyOf ? withLimit(subject) : subject.topic;
-    return `topic=${encodeURIComponent(topic)}`;
-  });
-  const opened = new EventSource(`${BASE}/stream?${query.join("&")}`);
-  source = opened;
-  opened.onopen = () => {
-    hear();
-    problem.value = "";
-  };
-  opened.onerror = () => {
-    if (opened.readyState === EventSource.CLOSED) void findOut();
-  };
-  for (const kind of ["hello", "rows", "value", "gap"] as const) {
-    opened.addEventListener(kind, (event) => take(kind, readAnswer((event as MessageEvent<string>).data)));
-  }
-  opened.addEventListener("sign", (event) => {
-    hear();
-    sign(readAnswer((event as MessageEvent<string>).data));
-  });
-  opened.addEventListener("bye", () => window.setTimeout(reopen, 1000));
+  followTopics(document.hidden ? [] : followed.map((subject) => ({ topic: subject.topic, path: subject.path })));
 }
 
-function withLimit({ topic, most }: Subject): string {
-  const limit = `limit=${most}`;
-  return topic.endsWith(")") ? `${topic.slice(0, -1)},${limit})` : `${topic}(${limit})`;
+function find(topic: string): Subject | undefined {
+  return subjects.get(topic);
 }
 
-/** The stream was refused, and a browser does not say why: ask for each answer, which does. */
-async function findOut(): Promise<void> {
-  for (const subject of subjects.values()) {
-    try {
-      await get(subject.path);
-    } catch (error) {
-      if (error instanceof Refusal && error.status === 401) return;
-      if (error instanceof Refusal && error.status === 400) {
-        subject.isRefused = true;
-        subject.signal.value = { ...NOTHING, missing: error.message };
-        continue;
-      }
-      if (error instanceof Refusal && error.status === 404) continue;
-      problem.value = error instanceof Refusal ? error.message : "the server does not answer";
-      break;
-    }
+listen((news: News) => {
+  switch (news.kind) {
+    case "event": return takeEvent(news.event, news.data);
+    case "opened":
+      hear();
+      problem.value = "";
+      return undefined;
+    case "problem":
+      problem.value = news.message;
+      return undefined;
+    case "refused": return refuse(news.topic, news.message);
+    case "over":
+      over = news.topics;
+      return poll();
+    case "locked":
+      standing.value = "locked";
+      return undefined;
+    case "unlocked":
+      standing.value = "starting";
+      return undefined;
   }
-  window.clearTimeout(pending);
-  pending = window.setTimeout(open, problem.value ? 3000 : 1000);
+});
+
+function refuse(topic: string, message: string): void {
+  const subject = find(topic);
+  if (!subject) return;
+  subject.isRefused = true;
+  subject.signal.value = { ...NOTHING, missing: message };
+}
+
+/** Ask for what the stream has no place for. */
+function poll(): void {
+  for (const topic of document.hidden ? [] : over) {
+    const subject = find(topic);
+    if (!subject) continue;
+    const joint = subject.path.includes("?") ? "&" : "?";
+    const path = subject.keyOf ? `${subject.path}${joint}limit=${subject.most}` : subject.path;
+    get(path).then(
+      (answer) => take("hello", { topic, ...answer }),
+      (error: unknown) => { if (error instanceof Refusal && error.status === 400) refuse(topic, error.message); },
+    );
+  }
 }
 
 function hear(): void {
   heardAt.value = Date.now();
   standing.value = "live";
 }
+
+/** Answers that are read, and not taken yet: of a large one, either is work enough for one task. */
+const unread: (() => void)[] = [];
+const LARGE = 50_000;
+
+function takeEvent(event: string, data: string): void {
+  const told = readAnswer<unknown>(data);
+  const work = () => {
+    if (event !== "sign") return take(event as Kind, told as Told & Partial<Envelope<unknown>>);
+    hear();
+    sign(told as Sign);
+  };
+  if (!unread.length && data.length < LARGE) return work();
+  unread.push(work);
+  if (unread.length === 1) window.setTimeout(takeNext, 0);
+}
+
+function takeNext(): void {
+  const work = unread.shift();
+  if (unread.length) window.setTimeout(takeNext, 0);
+  work?.();
+}
+
+type Kind = "hello" | "rows" | "value" | "patch" | "gap";
 
 interface Sign {
   at: string;
@@ -304,6 +292,8 @@ interface Told {
   topic: string;
   message?: string;
   value?: unknown;
+  fields?: Record<string, unknown>;
+  items?: Record<string, Record<string, unknown>>;
   set?: unknown[];
   gone?: string[];
   order?: string[];
@@ -311,15 +301,13 @@ interface Told {
   continue?: string;
 }
 
-function take(kind: "hello" | "rows" | "value" | "gap", told: Told & Partial<Envelope<unknown>>): void {
+function take(kind: Kind, told: Told & Partial<Envelope<unknown>>): void {
   hear();
   if (told.asOf) {
     asOf.value = told.asOf;
     clockAhead.value = Date.now() - Date.parse(told.asOf.at) - told.asOf.lagSeconds * 1000;
   }
-  const subject = [...subjects.values()].find(
-    (each) => told.topic === (each.keyOf ? withLimit(each) : each.topic),
-  );
+  const subject = find(told.topic);
   if (!subject) return;
   const before = subject.signal.value;
   if (kind === "gap") {
@@ -337,6 +325,10 @@ function take(kind: "hello" | "rows" | "value" | "gap", told: Told & Partial<Env
     subject.signal.value = { ...before, value: told.value, missing: "" };
     return;
   }
+  if (kind === "patch") {
+    subject.signal.value = { ...before, value: patch(before.value, told), missing: "" };
+    return;
+  }
   const rows = new Map(subject.followed);
   for (const key of told.gone ?? []) rows.delete(key);
   for (const row of told.set ?? []) rows.set(subject.keyOf?.(row) ?? "", row);
@@ -345,24 +337,32 @@ function take(kind: "hello" | "rows" | "value" | "gap", told: Told & Partial<Env
   follow(subject, followed, told.continue ?? "", { total: told.total ?? order.length });
 }
 
+/** Return a value with what of it changed: some fields, and some items of lists. */
+function patch(value: unknown, { fields, items }: Told): unknown {
+  const changed = { ...(value as Record<string, unknown>), ...fields };
+  for (const [name, byNumber] of Object.entries(items ?? {})) {
+    const list = [...(changed[name] as unknown[])];
+    for (const [at, item] of Object.entries(byNumber)) list[Number(at)] = item;
+    changed[name] = list;
+  }
+  return changed;
+}
+
 function takePage(subject: Subject, head: Envelope<Page<unknown>>): void {
   const page = head.value;
   const rows = new Map(page.items.map((row) => [subject.keyOf?.(row) ?? "", row]));
   follow(subject, rows, page.continue, { head, value: page, total: page.total });
 }
 
-// Browsers open few connections to one host: a tab that nobody sees leaves them to the others.
 document.addEventListener("visibilitychange", () => {
-  if (document.hidden) {
-    source?.close();
-    source = null;
-  } else {
+  if (!document.hidden) {
     heardAt.value = Date.now();
     if (standing.value === "live" || standing.value === "silent") standing.value = "starting";
-    reopen();
   }
+  open();
 });
 
+window.setInterval(poll, POLL_MS);
 window.setInterval(() => {
   tick.value = Date.now();
   if (standing.value === "live" && Date.now() - heardAt.value > SILENT_MS) standing.value = "silent";

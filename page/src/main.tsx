@@ -3,7 +3,7 @@ import { render, type ComponentType } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { asOf, clockAhead, goToLogin, heardAt, problem, standing, tick, unlock } from "./live";
 import { Help, isHelpOpen, listen } from "./keys";
-import { Link, tellSeconds } from "./parts";
+import { Link, tellSeconds, tellTimes } from "./parts";
 import { go, place, split, to } from "./route";
 import { OverviewView } from "./views/overview";
 import { QueueView } from "./views/queue";
@@ -139,13 +139,13 @@ function Theme() {
 
 function Locked() {
   const [key, setKey] = useState("");
-  const [isWrong, setWrong] = useState(false);
+  const [refusal, setRefusal] = useState("");
   useEffect(() => {
     void goToLogin();
   }, []);
   const send = (event: Event) => {
     event.preventDefault();
-    void unlock(key.trim()).then((isRight) => setWrong(!isRight));
+    void unlock(key.trim()).then(setRefusal);
   };
   return (
     <form class="locked" onSubmit={send}>
@@ -155,7 +155,7 @@ function Locked() {
         <input type="password" autocomplete="off" value={key} onInput={(event) => setKey(event.currentTarget.value)} />
       </label>
       <button type="submit">Open</button>
-      {isWrong && <p role="alert" class="missing">This is not the key.</p>}
+      {refusal && <p role="alert" class="missing">{refusal}</p>}
     </form>
   );
 }
@@ -174,6 +174,7 @@ async function start(): Promise<void> {
   go(window.location.href.slice(window.location.origin.length), true);
   expand();
   listen(VIEWS);
+  tellTimes();
   const root = document.getElementById("page");
   if (root) {
     root.replaceChildren();

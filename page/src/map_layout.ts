@@ -26,7 +26,7 @@ export interface Layout {
 }
 
 export const NAME_HEIGHT = 16;
-export const HEAD_HEIGHT = 30;
+const HEAD_HEIGHT = 30;
 const GAP = 12;
 const LARGE_CELL = 15;
 const SMALL_CELL = 8;
@@ -43,9 +43,11 @@ const BY_NUMBER = new Intl.Collator("en", { numeric: true });
 /** Put nodes that share a domain of a layer together; without a layer all are one group. */
 export function group(nodes: MapNode[], topology: number, depth: number): Group[] {
   const groups = new Map<string, MapNode[]>();
+  const names = new Map<string, string>();
   for (const node of nodes) {
     const path = node.domains[topology] ?? "";
-    const name = depth ? path.split("/").slice(0, depth).join("/") : "";
+    const name = names.get(path) ?? (depth ? path.split("/").slice(0, depth).join("/") : "");
+    names.set(path, name);
     const members = groups.get(name);
     if (members) members.push(node);
     else groups.set(name, [node]);
@@ -93,6 +95,11 @@ export function spotsWithin({ spots, blockHeight }: Layout, top: number, bottom:
   return spots.slice(firstBehind(spots, top - blockHeight), firstBehind(spots, bottom));
 }
 
+/** Return the heads of which some is between two heights. */
+export function headsWithin({ heads }: Layout, top: number, bottom: number): Head[] {
+  return heads.filter(({ y }) => y < bottom && y + HEAD_HEIGHT > top);
+}
+
 /** Return the number of the first spot that begins behind a height. */
 function firstBehind(spots: Spot[], y: number): number {
   let [low, high] = [0, spots.length];
@@ -104,21 +111,20 @@ function firstBehind(spots: Spot[], y: number): number {
   return low;
 }
 
-/** A part of the height of a layout. */
-export interface Span {
-  top: number;
-  bottom: number;
+/** A layout is drawn in tiles of this height, in pixels: so little is drawn at a time, and only where something changed. */
+export const TILE = 320;
+
+/** Numbers of tiles, from the first to the one behind the last. */
+export interface Tiles {
+  first: number;
+  end: number;
 }
 
-/** Beyond what is in sight, in pixels: so far one scrolls until more is drawn. */
-const BEYOND = 300;
-
-/** Return what of a layout is to be drawn when a part of it is in sight; as before, if that is enough. */
-export function findSpan(before: Span, sight: Span, height: number): Span {
-  const [top, bottom] = [Math.max(0, sight.top), Math.min(height, sight.bottom)];
-  const isEnough = before.top <= top && bottom <= before.bottom && before.bottom <= height;
-  if (isEnough || bottom <= top) return before;
-  return { top: Math.max(0, Math.floor(top) - BEYOND), bottom: Math.min(height, Math.ceil(bottom) + BEYOND) };
+/** Return the tiles of a layout of which something is in sight, and one more on either side; as before, if they are the same. */
+export function findTiles(before: Tiles, top: number, bottom: number, height: number): Tiles {
+  const first = Math.max(0, Math.floor(top / TILE) - 1);
+  const end = Math.min(Math.ceil(height / TILE), Math.max(first, Math.ceil(bottom / TILE) + 1));
+  return first === before.first && end === before.end ? before : { first, end };
 }
 
 /** Return the number of the cell of a spot at a point; -1 if there is none. */

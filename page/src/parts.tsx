@@ -1,8 +1,8 @@
 // Parts of views: numbers, times, bars, tables. They know no answer as a whole.
 import { Component, type ComponentChildren, type TargetedEvent } from "preact";
-import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import type { Gap } from "./answers";
-import { clockAhead, tick } from "./live";
+import { clockAhead, problem, tick } from "./live";
 import { go, to, toUnit } from "./route";
 
 export function Link(props: { href: string; children: ComponentChildren; class?: string; title?: string }) {
@@ -27,11 +27,18 @@ export function tellSeconds(seconds: number): string {
   return `${Math.floor(whole / size)} ${name}${next && rest ? ` ${rest} ${next[1]}` : ""}`;
 }
 
-/** How long ago a time is, which ticks; the time itself on hover. */
+/** How long ago a time is, which ticks. */
 export function Since(props: { at: string | null }) {
   if (!props.at) return <span class="none">not known</span>;
-  const title = useMemo(() => tellFully(props.at), [props.at]);
-  return <time dateTime={props.at} title={title}><Age at={props.at} /></time>;
+  return <time dateTime={props.at}><Age at={props.at} /></time>;
+}
+
+/** Tell times in full that the reader points at: made for all that are shown they are slow. */
+export function tellTimes(): void {
+  document.addEventListener("mouseover", ({ target }) => {
+    const time = target instanceof Element ? target.closest("time") : null;
+    if (time && !time.title) time.title = tellFully(time.dateTime);
+  });
 }
 
 /** What ticks is a text alone: everything around it stays. */
@@ -41,20 +48,19 @@ function Age({ at }: { at: string }) {
 
 /** In how long a time is. */
 export function Until(props: { at: string; before?: string }) {
-  const seconds = (Date.parse(props.at) - tick.value + clockAhead.value) / 1000;
-  const text = seconds <= 0 ? "now" : `in ${tellSeconds(Math.ceil(seconds / 60) * 60)}`;
-  const title = useMemo(() => tellFully(props.at), [props.at]);
-  return <time dateTime={props.at} title={title}>{props.before}{text}</time>;
+  return <time dateTime={props.at}>{props.before}<Left at={props.at} /></time>;
 }
 
-// Made once: there are hundreds of times and numbers in a table.
-const NUMBERS = new Intl.NumberFormat("en");
-const MOMENTS = new Intl.DateTimeFormat(undefined, { dateStyle: "short", timeStyle: "medium" });
+function Left({ at }: { at: string }) {
+  const seconds = (Date.parse(at) - tick.value + clockAhead.value) / 1000;
+  return <>{seconds <= 0 ? "now" : `in ${tellSeconds(Math.ceil(seconds / 60) * 60)}`}</>;
+}
 
 /** A time in the zone of the reader, and as the server has it. */
-function tellFully(at: string | null): string {
-  const moment = Date.parse(at ?? "");
-  return Number.isFinite(moment) ? `${MOMENTS.format(moment)} · ${at}` : "";
+function tellFully(at: string): string {
+  const moment = Date.parse(at);
+  if (!Number.isFinite(moment)) return "";
+  return `${new Date(moment).toLocaleString(undefined, { dateStyle: "short", timeStyle: "medium" })} · ${at}`;
 }
 
 /** A time of day, with the date if it was another day; in the zone of the reader. */
@@ -107,11 +113,16 @@ export function Names(props: { kind: string; names: (string | null)[] }) {
 }
 
 export function QuotaName(props: { name: string | null }) {
-  return props.name ? <Link href={to("quotas", props.name)}>{props.name}</Link> : <span class="none">–</span>;
+  return props.name ? <Link href={to("quotas", props.name)} class="name" title={props.name}>{props.name}</Link> : <span class="none">–</span>;
 }
 
 export function Count(props: { of: number }) {
-  return <>{NUMBERS.format(props.of)}</>;
+  return <>{tellCount(props.of)}</>;
+}
+
+/** A count with commas between thousands. The browser has a way, too, which takes long when it is asked first. */
+export function tellCount(count: number): string {
+  return String(count).replace(/\B(?=(\d{3})+$)/g, ",");
 }
 
 /** A number of things: "1 pod", "2 pods". */
@@ -147,7 +158,7 @@ export function Gaps(props: { gaps: Gap[] | undefined }) {
   return (
     <p class="gaps" role="note">
       <strong>Not everything is known:</strong>{" "}
-      {props.gaps.map((gap) => `${gap.then} (${WHY[gap.because] ?? gap.because} ${gap.missing})`).join("; ")}.
+      {props.gaps.map((gap) => `${gap.missing}: ${gap.then} (${WHY[gap.because] ?? gap.because})`).join("; ")}.
       {rights.length > 0 && (
         <> An administrator can grant it: <Copyable text="kubectl create clusterrolebinding koord-user-NAME --clusterrole=koord-user --user=NAME" /></>
       )}
@@ -161,15 +172,15 @@ export function isUnread(gaps: Gap[] | undefined, kind: string): boolean {
 }
 
 const WHY: Record<string, string> = {
-  NoRight: "you may not list",
-  NotServed: "not served:",
-  Stale: "old:",
-  NoLeader: "nobody leads:",
-  Hidden: "not yours to see:",
-  TooExpensive: "too expensive:",
-  TooMany: "too many:",
-  NotStored: "not kept:",
-  NoFeed: "no feed:",
+  NoRight: "you may not list them",
+  NotServed: "the cluster does not serve them",
+  Stale: "what is known is old",
+  NoLeader: "nobody leads the operators",
+  Hidden: "not yours to see",
+  TooExpensive: "too expensive",
+  TooMany: "too many",
+  NotStored: "not kept",
+  NoFeed: "no records are read",
 };
 
 /** Words to copy, such as a command. */
@@ -204,14 +215,18 @@ export interface Column<R> {
   cell: (row: R) => ComponentChildren;
   /** Numbers are aligned to the right. */
   isNumber?: boolean;
-  isWide?: boolean;
+  /** In rem; without one it takes what is left. Widths are given, for to find them the browser would measure all cells. */
+  width?: number;
 }
+
+/** Of a column that takes what is left, at least. */
+const WIDE = 14;
 
 const ROW_HEIGHT = 34;
 /** Rows beyond those in sight, on each side. */
 const BEYOND = 6;
 /** Rows that come at once when the reader scrolls. */
-const STEP = 4;
+const STEP = 2;
 const MOST_ROWS = 60;
 
 /** A table of which only the rows in sight are in the document; all have the same height. */
@@ -246,14 +261,15 @@ export function Table<R>(props: {
   });
   if (!props.total) return <p class="empty">{props.empty}</p>;
   const left = Math.max(0, Math.max(props.order.length, props.total) - first - shown.length);
+  const least = props.columns.reduce((sum, column) => sum + (column.width ?? WIDE), 0);
   return (
     <div class="table" ref={box} onScroll={(event) => setAt(STEP * Math.floor(event.currentTarget.scrollTop / ROW_HEIGHT / STEP))}
       tabIndex={0} role="region" aria-label={props.label}>
-      <table aria-rowcount={props.total + 1}>
+      <table aria-rowcount={props.total + 1} style={{ minWidth: `${least}rem` }}>
         <thead>
           <tr aria-rowindex={1}>
             {props.columns.map((column) => (
-              <th key={column.name} scope="col" class={styleOf(column)}>{column.name}</th>
+              <th key={column.name} scope="col" class={styleOf(column)} style={{ width: column.width && `${column.width}rem` }}>{column.name}</th>
             ))}
           </tr>
         </thead>
@@ -286,15 +302,15 @@ class Row<R> extends Component<RowProps<R>> {
         {row === undefined
           ? <td colSpan={columns.length} class="none">…</td>
           : columns.map((column) => (
-            <td key={column.name} class={styleOf(column)}><div class="cell">{column.cell(row)}</div></td>
+            <td key={column.name} class={styleOf(column)}>{column.cell(row)}</td>
           ))}
       </tr>
     );
   }
 }
 
-function styleOf<R>(column: Column<R>): string {
-  return [column.isNumber ? "number" : "", column.isWide ? "wide" : ""].join(" ").trim();
+function styleOf<R>(column: Column<R>): string | undefined {
+  return column.isNumber ? "number" : undefined;
 }
 
 function Filler(props: { columns: number; rows: number }) {
@@ -340,7 +356,8 @@ export function Filter(props: {
   );
 }
 
-/** What stands in the place of an answer that is not there. */
+/** What stands in the place of an answer that is not there: why, if it is known. */
 export function Missing(props: { message: string }) {
-  return <p class={props.message ? "missing" : "waiting-for"} role="status">{props.message || "Asking …"}</p>;
+  const message = props.message || (problem.value && `The server cannot tell: ${problem.value}`);
+  return <p class={message ? "missing" : "waiting-for"} role="status">{message || "Asking …"}</p>;
 }

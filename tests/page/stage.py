@@ -54,6 +54,11 @@ class Stage:
         await self._snapshots.answer(self._snapshots.last.prepare)
         return f"http://127.0.0.1:{self._access.port}"
 
+    @property
+    def streams(self) -> int:
+        """How many streams are open."""
+        return len(self._server.streams)
+
     def _read(self) -> tuple[Reading, Target]:
         if self.problem:
             raise KubeError(self.problem)

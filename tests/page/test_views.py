@@ -148,7 +148,7 @@ def test_the_keyboard_is_enough(browser: Any, stage: Stage) -> None:
         page.keyboard.press("Escape")
         page.keyboard.press("g")
         page.keyboard.press("m")
-        page.locator("canvas").wait_for()
+        page.locator("canvas").first.wait_for()
         page.keyboard.press("t")
         page.get_by_role("region", name="Nodes with their GPUs").wait_for()
         page.reload()
@@ -326,11 +326,11 @@ def test_six_questions_take_three_clicks_at_most(browser: Any) -> None:
         page.get_by_text("used beyond what is guaranteed").wait_for()
         click("Quotas", "team-a")
         page.get_by_text("default/bert-0").wait_for()
-        click("What if")  # where is room for 4 x 8?
+        click("Where is room?")  # for 4 x 8
         page.get_by_label("Pods x GPUs").fill("4x8")
         page.get_by_label("Pods x GPUs").press("Enter")
         page.get_by_text("There is no room for 4x8 now.").wait_for()
-        click("Time")  # what broke at 3 a.m.?
+        click("What happened")  # what broke at 3 a.m.?
         page.get_by_text("NewLeader").wait_for()
         page.locator(".spread button").first.click()
         page.wait_for_url("**/time?from=2026-11-25T03*")
@@ -434,13 +434,16 @@ def test_of_a_large_map_what_is_in_sight_is_drawn(browser: Any) -> None:
     with open_stage(cluster) as stage, look(browser, stage) as looked:
         page = looked.page
         looked.open("map", "24,000")
-        canvas = page.locator("canvas")
-        canvas.wait_for()
+        sheet = page.locator(".sheet")
+        page.locator("canvas").first.wait_for()
         page.evaluate("window.scrollTo(0, document.body.scrollHeight)")
-        page.wait_for_function("document.querySelector('canvas').offsetTop > 500")
-        height = canvas.evaluate("each => each.clientHeight")
-        assert height < page.locator(".sheet").evaluate("each => each.clientHeight")
-        canvas.click(position={"x": 5, "y": height - 12})
+        page.wait_for_function(
+            "[...document.querySelectorAll('canvas')].some(each => each.offsetTop > 500)"
+        )
+        height = sheet.evaluate("each => each.clientHeight")
+        tiles = page.locator("canvas").evaluate_all("all => all.map(each => each.clientHeight)")
+        assert sum(tiles) < height
+        sheet.click(position={"x": 5, "y": height - 22})
         page.wait_for_url("**/node/many-29*")
 
 

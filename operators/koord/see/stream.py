@@ -2,7 +2,8 @@
 
 A stream has topics, each one route with its parameters: ``queue(class=Room)``, ``overview``,
 ``explanation(namespace=a,kind=podgroup,name=b)``. It begins with the whole answer (of a list: its
-first page); then come rows that are new, changed or gone, or the value as a whole if it changed.
+first page); then come rows that are new, changed or gone, or the value as a whole if it changed, of
+a large one what of it changed.
 Differences are those of documents: no route knows of streams.
 """
 
@@ -36,6 +37,7 @@ from koord.see.paging import (
     parse_query,
     select,
 )
+from koord.see.patches import find_patch
 from koord.see.route import Ask, NothingThere, Route, head_for, wrap
 from koord.see.routes import ROUTES
 from koord.see.snapshots import Snapshot, Snapshots
@@ -50,6 +52,8 @@ SIGN_SECONDS: Final = 15.0
 """Something is sent at least as often: what lies between closes connections that are silent."""
 LONGEST_SECONDS: Final = 3600.0
 MOST_BUFFERED: Final = 256 * 1024
+_KINDS: Final = {"value": "value", "items": "patch"}
+"""Part of changes -> the event that has it; others are of rows."""
 _TOPIC: Final = re.compile(r"(\w+)(?:\((.*)\))?", re.DOTALL)
 _SHARE: Final = 3
 """A stream rests for so many times as long as its last events took, so that all get their turn."""
@@ -118,7 +122,9 @@ class Topic:
         before, total, behind = self.sent, self.total, self.behind
         page = self._take(value)
         if page is None:
-            return None if before == self.sent else {"value": value}
+            if before == self.sent:
+                return None
+            return find_patch(before.get(""), value) or {"value": value}
         changed = [row for key, row in self.sent.items() if before.get(key) != row]
         gone = [key for key in before if key not in self.sent]
         body = {"set": changed, "gone": gone, "total": self.total, "continue": page["continue"]}
@@ -314,7 +320,7 @@ class _NextEvent:
         changes = topic.changes(snapshot)
         if changes is None:
             return b""
-        kind = "value" if "value" in changes else "rows"
+        kind = next((name for part, name in _KINDS.items() if part in changes), "rows")
         as_of = head.wrap(None)["asOf"]
         return _event(kind, {"topic": topic.name, **changes, "asOf": as_of}, identity)
 

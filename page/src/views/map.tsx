@@ -3,8 +3,8 @@ import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/ho
 import type { Fragmentation, GpuMap, MapNode } from "../answers";
 import { BASE, useFollowed } from "../live";
 import {
-  countCells, endOfRow, findCell, findSpan, findSpot, group, HEAD_HEIGHT, IN_USE, layOut, NAME_HEIGHT, placeOf, spotsWithin, tellCell, tellCells, type Layout,
-  type Span, type Spot,
+  countCells, endOfRow, findCell, findSpot, findTiles, group, headsWithin, IN_USE, layOut, NAME_HEIGHT, placeOf, spotsWithin, tellCell, tellCells, TILE,
+  type Head, type Layout, type Spot, type Tiles,
 } from "../map_layout";
 import { Count, Filter, Gaps, isUnread, Link, Missing, Same, Table, Things, type Column } from "../parts";
 import { go, place, setParams, to, toList } from "../route";
@@ -20,10 +20,8 @@ export function MapView() {
   const mode = MODES.includes(read("color")) ? read("color") : "tenant";
   const isTable = read("as") === "table";
   const models = useMemo(() => [...new Set(value?.nodes.map((node) => node.model))].sort(), [value]);
-  const nodes = useMemo(
-    () => (value?.nodes ?? []).filter((node) => !read("model") || node.model === read("model")),
-    [value, read("model")],
-  );
+  const model = read("model");
+  const nodes = useMemo(() => (value?.nodes ?? []).filter((node) => !model || node.model === model), [value, model]);
   if (!value) return <Missing message={missing} />;
   if (!value.nodes.length) {
     return <><Gaps gaps={head?.gaps} /><p class="empty">{isUnread(head?.gaps, "nodes") ? "Which nodes there are is not known." : "No node has GPUs."}</p></>;
@@ -138,10 +136,9 @@ interface Shown {
 /** Only what is in sight is drawn, and something beyond it: a canvas of thousands of nodes is slow, and large. */
 function MapCanvas(props: Shown & { depth: number }) {
   const { map, nodes, mode, topology, depth } = props;
-  const canvas = useRef<HTMLCanvasElement>(null);
   const box = useRef<HTMLDivElement>(null);
   const [width, setWidth] = useState(0);
-  const [span, setSpan] = useState<Span>({ top: 0, bottom: 0 });
+  const [tiles, setTiles] = useState<Tiles>({ first: 0, end: 0 });
   const [hint, setHint] = useState("");
   useEffect(() => {
     const element = box.current;
@@ -155,7 +152,7 @@ function MapCanvas(props: Shown & { depth: number }) {
   useLayoutEffect(() => {
     const look = () => {
       const top = -(box.current?.getBoundingClientRect().top ?? 0);
-      setSpan((before) => findSpan(before, { top, bottom: top + window.innerHeight }, height));
+      setTiles((before) => findTiles(before, top, top + window.innerHeight, height));
     };
     look();
     window.addEventListener("scroll", look, { passive: true });
@@ -165,11 +162,9 @@ function MapCanvas(props: Shown & { depth: number }) {
       window.removeEventListener("resize", look);
     };
   }, [height]);
-  useLayoutEffect(() => {
-    if (canvas.current && width) draw(canvas.current, { map, layout, mode, width, span });
-  }, [map, layout, mode, width, span, colours.value]);
   const point = (event: MouseEvent) => {
-    const [x, y] = [event.offsetX, event.offsetY + span.top];
+    const { left, top } = box.current!.getBoundingClientRect();
+    const [x, y] = [event.clientX - left, event.clientY - top];
     const spot = findSpot(layout, x, y);
     if (!spot) return { spot, text: "" };
     const at = findCell(layout, spot, x, y);
@@ -177,17 +172,21 @@ function MapCanvas(props: Shown & { depth: number }) {
     const who = cell === undefined ? tellCells(map, cellsOf(spot.node, mode), namesOf(map, mode)) : tellCell(map, cell, namesOf(map, mode));
     return { spot, text: `${spot.node.node} (${spot.node.state}): ${who}` };
   };
+  const count = Math.max(0, tiles.end - tiles.first);
+  const numbers = Array.from({ length: count }, (_, at) => tiles.first + at);
   return (
     <div class="map">
       <p class="hint" aria-hidden="true">{hint || "Point at a GPU; click to open its node."}</p>
-      <div ref={box} class="sheet" style={{ height: `${height}px` }}>
-        <canvas ref={canvas} role="img" aria-label={`${nodes.length} nodes with their GPUs; the same as a table: press t`}
-          style={{ top: `${span.top}px` }}
-          onMouseMove={(event) => setHint(point(event).text)} onMouseLeave={() => setHint("")}
-          onClick={(event) => {
-            const { spot } = point(event);
-            if (spot) go(to("node", spot.node.node));
-          }} />
+      <div ref={box} class="sheet" role="img" style={{ height: `${height}px` }}
+        aria-label={`${nodes.length} nodes with their GPUs; the same as a table: press t`}
+        onMouseMove={(event) => setHint(point(event).text)} onMouseLeave={() => setHint("")}
+        onClick={(event) => {
+          const { spot } = point(event);
+          if (spot) go(to("node", spot.node.node));
+        }}>
+        {width > 0 && numbers.map((number) => (
+          <Tile key={number % count} map={map} layout={layout} mode={mode} width={width} top={number * TILE} />
+        ))}
       </div>
     </div>
   );
@@ -198,43 +197,72 @@ interface Drawing {
   layout: Layout;
   mode: string;
   width: number;
-  span: Span;
+  top: number;
+}
+
+/** What is to be drawn yet, one tile in each frame. */
+const undrawn = new Set<() => void>();
+
+function drawNext(): void {
+  const [work] = undrawn;
+  if (!work) return;
+  undrawn.delete(work);
+  work();
+  if (undrawn.size) requestAnimationFrame(drawNext);
+}
+
+/** A part of the map, drawn again if what is on it is another. Its canvas is taken for another part when that comes in sight. */
+function Tile(props: Drawing) {
+  const { layout, mode, width, top } = props;
+  const canvas = useRef<HTMLCanvasElement>(null);
+  const cells = spotsWithin(layout, top, top + TILE).map(({ node, x, y }) => `${x} ${y} ${node.node} ${node.state} ${cellsOf(node, mode)}`);
+  const heads = headsWithin(layout, top, top + TILE).map(({ text, note, y }) => `${y} ${text} ${note}`);
+  const content = [...heads, ...cells, ...namesOf(props.map, mode), mode, layout.cell].join("\n");
+  useEffect(() => {
+    const work = () => {
+      if (canvas.current) draw(canvas.current, props);
+    };
+    if (!undrawn.size) requestAnimationFrame(drawNext);
+    undrawn.add(work);
+    return () => void undrawn.delete(work);
+  }, [content, width, top, colours.value]);
+  return <canvas ref={canvas} />;
 }
 
 const FONT = "system-ui, 'DejaVu Sans', sans-serif";
 const LETTERS = "10px ui-monospace, 'DejaVu Sans Mono', monospace";
-/** Beyond so many pixels one of them is one of the canvas, too. */
-const MOST_PIXELS = 4_000_000;
 
 /** Draw a part of a layout: cells colour by colour, what stands on them, and names. */
-function draw(canvas: HTMLCanvasElement, { map, layout, mode, width, span }: Drawing): void {
+function draw(canvas: HTMLCanvasElement, { map, layout, mode, width, top }: Drawing): void {
   const pen = canvas.getContext("2d");
   if (!pen) return;
-  const height = span.bottom - span.top;
-  const ratio = window.devicePixelRatio || 1;
-  const scale = width * height * ratio * ratio > MOST_PIXELS ? 1 : ratio;
-  canvas.width = Math.floor(width * scale);
-  canvas.height = Math.floor(height * scale);
-  canvas.style.width = `${width}px`;
-  canvas.style.height = `${height}px`;
-  pen.setTransform(scale, 0, 0, scale, 0, -span.top * scale);
+  const bottom = top + TILE;
+  const scale = window.devicePixelRatio || 1;
+  const pixels = [Math.floor(width * scale), Math.floor(TILE * scale)] as const;
+  if (canvas.width !== pixels[0] || canvas.height !== pixels[1]) {
+    [canvas.width, canvas.height] = pixels; // slow: memory is asked for
+    Object.assign(canvas.style, { width: `${width}px`, height: `${TILE}px` });
+  }
+  canvas.style.top = `${top}px`;
+  pen.setTransform(scale, 0, 0, scale, 0, -top * scale);
+  pen.clearRect(0, top, width, TILE);
   const known = resolve(COLOURS);
   const size = layout.cell - (layout.isNamed ? 2 : 1);
-  const spots = spotsWithin(layout, span.top, span.bottom);
+  const spots = spotsWithin(layout, top, bottom);
   const runs = findRuns(layout, spots, mode);
   for (const [cell, places] of runs) {
     pen.fillStyle = colourOf(cell, map, mode, known);
     for (const { x, y, count } of places) pen.fillRect(x, y, count * layout.cell, size);
   }
   pen.fillStyle = known.bg;
-  for (const x of findGaps(layout, width)) pen.fillRect(x + size, span.top, layout.cell - size, height);
+  for (const x of findGaps(layout, width)) pen.fillRect(x + size, top, layout.cell - size, TILE);
   for (const [cell, places] of runs) {
     const isLetter = layout.isNamed && cell !== "." && mode !== "free";
     if (isLetter || cell === "!" || cell === "#") drawSigns(pen, layout.cell, size, places, isLetter ? cell : "", known.bg);
   }
   pen.textAlign = "left";
   pen.textBaseline = "alphabetic";
-  drawHeads(pen, layout, span, known);
+  drawHeads(pen, headsWithin(layout, top, bottom), known);
   if (!layout.isNamed) return;
   pen.font = `12px ${FONT}`;
   for (const { node, x, y } of spots) {
@@ -292,8 +320,8 @@ function drawSigns(pen: CanvasRenderingContext2D, cell: number, size: number, ru
 }
 
 /** Draw the names of domains. */
-function drawHeads(pen: CanvasRenderingContext2D, layout: Layout, span: Span, known: Record<(typeof COLOURS)[number], string>): void {
-  for (const head of layout.heads.filter(({ y }) => y < span.bottom && y + HEAD_HEIGHT > span.top)) {
+function drawHeads(pen: CanvasRenderingContext2D, heads: Head[], known: Record<(typeof COLOURS)[number], string>): void {
+  for (const head of heads) {
     pen.font = `600 14px ${FONT}`;
     pen.fillStyle = known.text;
     pen.fillText(head.text, 0, head.y + 20);
@@ -314,13 +342,13 @@ function fit(pen: CanvasRenderingContext2D, text: string, width: number): string
 function MapTable(props: Shown) {
   const { map, nodes, mode, topology } = props;
   const columns = useMemo((): Column<MapNode>[] => [
-    { name: "Node", cell: (row) => <Link href={to("node", row.node)}>{row.node}</Link> },
-    { name: "Domain", cell: (row) => row.domains[topology] || "–" },
-    { name: "State", cell: (row) => row.state },
-    { name: "Model", cell: (row) => row.model },
-    { name: "GPUs", isNumber: true, cell: (row) => row.gpus },
-    { name: "Free", isNumber: true, cell: (row) => row.free },
-    { name: "Who has them", isWide: true, cell: (row) => tellCells(map, cellsOf(row, mode), namesOf(map, mode)) },
+    { name: "Node", width: 12, cell: (row) => <Link href={to("node", row.node)}>{row.node}</Link> },
+    { name: "Domain", width: 12, cell: (row) => row.domains[topology] || "–" },
+    { name: "State", width: 7, cell: (row) => row.state },
+    { name: "Model", width: 12, cell: (row) => row.model },
+    { name: "GPUs", width: 4.2, isNumber: true, cell: (row) => row.gpus },
+    { name: "Free", width: 4, isNumber: true, cell: (row) => row.free },
+    { name: "Who has them", cell: (row) => tellCells(map, cellsOf(row, mode), namesOf(map, mode)) },
   ], [map, mode, topology]);
   const rows = useMemo(() => new Map(nodes.map((node) => [node.node, node])), [nodes]);
   const order = useMemo(() => [...rows.keys()], [rows]);

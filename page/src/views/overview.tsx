@@ -1,11 +1,12 @@
 // The cluster at a glance.
 import { useEffect } from "preact/hooks";
 import { numberOf } from "../amounts";
-import type { Finding, Overview, Page, Quota } from "../answers";
+import type { Entry, Finding, Overview, Page, Quota } from "../answers";
 import { BASE, useFollowed, type Followed } from "../live";
 import { ClassBadge, CLASSES, Count, Gaps, isUnread, Link, Missing, Names, QuotaName, Same, ShareBar, Since, Things, type Share } from "../parts";
 import { go, isFirst, to, toList } from "../route";
 import { keyOf as keyOfFinding, Subject } from "./health";
+import { Subject as Happened } from "./time";
 import { findOwed, findResources, QuotaBar, scaleOf, useAllQuotas } from "./quotas";
 
 const MOST_SHOWN = 5;
@@ -68,6 +69,24 @@ function SickCard(props: { count: number; followed: Followed<Page<Finding>> }) {
   );
 }
 
+/** What happened last: who asks what broke in the night finds the rest behind it. */
+function LatelySection({ followed }: { followed: Followed<Page<Entry>> }) {
+  const shown = followed.order.map((key) => followed.rows.get(key) as Entry | undefined).filter((row) => row !== undefined);
+  return (
+    <section aria-labelledby="lately">
+      <h2 id="lately"><Link href={to("time")}>What happened</Link> {followed.total > shown.length && <small><Count of={followed.total} /> entries</small>}</h2>
+      {shown.length === 0 && <p class="empty">Nothing is known to have happened.</p>}
+      <ol class="plain">
+        {shown.map((row) => (
+          <li key={row.key} class="line">
+            <Since at={row.at} /> ago <strong>{row.what}</strong> <Happened row={row} /> <span class="none">{row.text}</span>
+          </li>
+        ))}
+      </ol>
+    </section>
+  );
+}
+
 /** Where the GPUs of a part are listed. */
 const LISTS: Record<string, string> = {
   held: to("reservations"),
@@ -81,6 +100,7 @@ export function OverviewView() {
   const { head, value, missing } = useFollowed<Overview>({ topic: "overview", path: "overview" });
   const quotas = useAllQuotas();
   const sick = useFollowed<Page<Finding>, Finding>({ topic: "health", path: "health", keyOf: keyOfFinding });
+  const lately = useFollowed<Page<Entry>, Entry>({ topic: "decisions", path: "decisions", params: { sort: "-at" }, keyOf: (row) => row.key, most: MOST_SHOWN });
   // Who sees her own namespace only wants to know of her own units first.
   const isRestricted = head?.gaps.some((gap) => gap.missing === "pods of other namespaces") ?? false;
   useEffect(() => {
@@ -105,16 +125,21 @@ export function OverviewView() {
         <h2 id="gpus"><Link href={to("map")}>GPUs</Link></h2>
         {isUnread(head?.gaps, "nodes") && <p class="empty">How many GPUs there are is not known.</p>}
         {!isUnread(head?.gaps, "nodes") && gpus.total === 0 && <p class="empty">No node has GPUs.</p>}
-        <ShareBar shares={shares} label={`${gpus.total} GPUs`} tell={(share) => `${share.amount} ${share.name}`} />
-        <ul class="legend">
-          {shares.map((share) => (
-            <li key={share.name}>
-              <span class={`key ${share.style}`}>{share.sign}</span>
-              <Link href={LISTS[share.style] ?? to("map")}><Count of={share.amount} /></Link> {share.name}
-            </li>
-          ))}
-          <li>of <strong><Count of={gpus.total} /></strong></li>
-        </ul>
+        {gpus.total > 0 && (
+          <>
+            <ShareBar shares={shares} label={`${gpus.total} GPUs`} tell={(share) => `${share.amount} ${share.name}`} />
+            <ul class="legend">
+              {shares.map((share) => (
+                <li key={share.name}>
+                  <span class={`key ${share.style}`}>{share.sign}</span>
+                  <Link href={LISTS[share.style] ?? to("map")}><Count of={share.amount} /></Link> {share.name}
+                </li>
+              ))}
+              <li>of <strong><Count of={gpus.total} /></strong></li>
+              <li class="push"><Link href={to("whatif")}>Where is room?</Link></li>
+            </ul>
+          </>
+        )}
       </section>
       <section aria-labelledby="waiting">
         <h2 id="waiting">
@@ -150,6 +175,7 @@ export function OverviewView() {
         <QuotaCard over={value.over} followed={quotas} />
         <SickCard count={value.sick} followed={sick} />
       </div>
+      <LatelySection followed={lately} />
       <Same command="koord watch" url={`${BASE}/overview`} />
     </>
   );

@@ -2,27 +2,27 @@
 import type { Page, QueueEntry } from "../answers";
 import { BASE, loadMore, pathOf, useFollowed, type Question } from "../live";
 import {
-  ClassBadge, CLASSES, Count, Filter, Gaps, Link, Missing, Names, QuotaName, Same, Since, Table, Until, type Column,
+  ClassBadge, CLASSES, Count, Filter, Gaps, Link, Missing, Names, QuotaName, Same, Since, Table, tellCount, Until, type Column,
 } from "../parts";
 import { place, setParams, toList } from "../route";
 
+// Parts that keep nothing are called, and not made components of: there are hundreds of cells.
 const COLUMNS: Column<QueueEntry>[] = [
-  { name: "#", isNumber: true, cell: (row) => row.position || "–" },
-  { name: "Unit", cell: (row) => <Names kind={row.kind} names={row.names} /> },
-  { name: "Class", cell: (row) => <ClassBadge name={row.class} /> },
-  { name: "Why", isWide: true, cell: (row) => <span title={row.message}>{row.message}</span> },
-  { name: "Pods", isNumber: true, cell: (row) => <Count of={row.pods} /> },
-  { name: "GPUs", isNumber: true, cell: (row) => <Count of={row.gpus} /> },
-  { name: "GPUs ahead", isNumber: true, cell: (row) => (row.position ? <Count of={row.gpusAhead} /> : "–") },
-  { name: "Waits", isNumber: true, cell: (row) => <Since at={row.since} /> },
-  { name: "Starts", cell: (row) => <Start entry={row} /> },
-  { name: "Quota", cell: (row) => <QuotaName name={row.quotas[0] ?? null} /> },
+  { name: "#", width: 3.6, isNumber: true, cell: (row) => row.position || "–" },
+  { name: "Unit", width: 13, cell: Names },
+  { name: "Class", width: 8, cell: (row) => ClassBadge({ name: row.class }) },
+  { name: "Why", cell: (row) => <span class="two" title={row.message}>{row.message}</span> },
+  { name: "Pods", width: 4, isNumber: true, cell: (row) => tellCount(row.pods) },
+  { name: "GPUs", width: 4.2, isNumber: true, cell: (row) => tellCount(row.gpus) },
+  { name: "GPUs ahead", width: 7.3, isNumber: true, cell: (row) => (row.position ? tellCount(row.gpusAhead) : "–") },
+  { name: "Waits", width: 7, isNumber: true, cell: (row) => Since({ at: row.since }) },
+  { name: "Starts", width: 8, cell: tellStart },
+  { name: "Quota", width: 7, cell: (row) => QuotaName({ name: row.quotas[0] ?? null }) },
 ];
 
-function Start(props: { entry: QueueEntry }) {
-  const turn = props.entry.turn;
-  if (turn?.startNoLaterThan) return <Until at={turn.startNoLaterThan} before="latest " />;
-  if (turn?.expectedStart) return <Until at={turn.expectedStart} before={turn.certainty === "Guess" ? "perhaps " : ""} />;
+function tellStart({ turn }: QueueEntry) {
+  if (turn?.startNoLaterThan) return Until({ at: turn.startNoLaterThan, before: "latest " });
+  if (turn?.expectedStart) return Until({ at: turn.expectedStart, before: turn.certainty === "Guess" ? "perhaps " : "" });
   return turn?.state === "NeverFits"
     ? <span title="It would not start even if nothing else ran.">never</span>
     : <span class="none" title="What it waits for has no end that is known.">not known</span>;

@@ -6,13 +6,13 @@ import { place, setParams, to, toUnit } from "../route";
 import { tellAmounts } from "./quotas";
 
 const COLUMNS: Column<Reservation>[] = [
-  { name: "Name", cell: (row) => row.name },
-  { name: "Phase", cell: (row) => row.phase },
-  { name: "Node", cell: (row) => (row.node ? <Link href={to("node", row.node)}>{row.node}</Link> : "–") },
+  { name: "Name", width: 14, cell: (row) => row.name },
+  { name: "Phase", width: 7, cell: (row) => row.phase },
+  { name: "Node", width: 11, cell: (row) => (row.node ? <Link href={to("node", row.node)}>{row.node}</Link> : "–") },
   { name: "Reserved", cell: (row) => tellAmounts(row.reserved) },
   { name: "Used", cell: (row) => tellAmounts(row.used) },
-  { name: "By", cell: (row) => (row.by[0] ? <><Link href={toUnit("pod", row.by[0])}>{row.by[0]}</Link>{row.by.length > 1 && ` and ${row.by.length - 1} more`}</> : "–") },
-  { name: "Ends", isNumber: true, cell: (row) => (row.secondsLeft === null ? "never" : `in ${tellSeconds(row.secondsLeft)}`) },
+  { name: "By", width: 14, cell: (row) => (row.by[0] ? <><Link href={toUnit("pod", row.by[0])}>{row.by[0]}</Link>{row.by.length > 1 && ` and ${row.by.length - 1} more`}</> : "–") },
+  { name: "Ends", width: 8, isNumber: true, cell: (row) => (row.secondsLeft === null ? "never" : `in ${tellSeconds(row.secondsLeft)}`) },
 ];
 const PHASES = ["Pending", "Available", "Succeeded", "Failed"];
 

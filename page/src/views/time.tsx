@@ -7,18 +7,18 @@ import {
 import { place, setParams, to, toUnit } from "../route";
 
 const COLUMNS: Column<Entry>[] = [
-  { name: "When", cell: (row) => <time dateTime={row.at} title={row.at}>{tellTime(row.at)}</time> },
-  { name: "What", cell: (row) => (row.class ? <><ClassBadge name={row.class} /> {row.what}</> : row.what) },
-  { name: "To", cell: (row) => <Subject row={row} /> },
-  { name: "Why", isWide: true, cell: (row) => <span title={row.text}>{row.text}</span> },
-  { name: "For", cell: (row) => row.by ?? "" },
-  { name: "Told by", cell: (row) => SOURCES[row.source] ?? row.source },
+  { name: "When", width: 14.5, cell: (row) => <time dateTime={row.at} title={row.at}>{tellTime(row.at)}</time> },
+  { name: "What", width: 13, cell: (row) => (row.class ? <><ClassBadge name={row.class} /> {row.what}</> : row.what) },
+  { name: "To", width: 14, cell: (row) => <Subject row={row} /> },
+  { name: "Why", cell: (row) => <span class="two" title={row.text}>{row.text}</span> },
+  { name: "For", width: 9, cell: (row) => row.by ?? "" },
+  { name: "Told by", width: 7, cell: (row) => SOURCES[row.source] ?? row.source },
 ];
 const SOURCES: Record<string, string> = {
   Audit: "records", History: "PodGroup", Condition: "conditions", Event: "events",
 };
 
-function Subject({ row }: { row: Entry }) {
+export function Subject({ row }: { row: Entry }) {
   if (row.kind === "node" || row.kind === "device") return <Link href={to("node", row.ref)}>{row.ref}</Link>;
   if (row.kind === "pod" || row.kind === "podgroup") return <Link href={toUnit(row.kind, row.ref)}>{row.ref}</Link>;
   return <>{row.kind} {row.ref}</>;
