@@ -59,6 +59,8 @@ class RealController:
     """The port where it says that it runs, if that cannot be chosen."""
     certificates: Path | None = None
     """Where it looks for its certificate, if that cannot be chosen."""
+    more_certificates: Path | None = None
+    """Where it looks for the one of its metrics, although it serves none."""
     before: str = ""
     """Objects that have to be there first, as YAML."""
 
@@ -70,7 +72,7 @@ class RealController:
 def _configure(group: str) -> Callable[[Ports], Mapping[str, Any]]:
     """Return a configuration in the form of JobSet, LeaderWorkerSet and Kueue."""
     return lambda ports: {
-        "apiVersion": f"config.{group}/{'v1beta1' if 'kueue' in group else 'v1alpha1'}",
+        "apiVersion": f"config.{group}/{'v1beta2' if 'kueue' in group else 'v1alpha1'}",
         "kind": "Configuration",
         "health": {"healthProbeBindAddress": f"127.0.0.1:{ports.health}"},
         "metrics": {"bindAddress": "0"},
@@ -81,6 +83,15 @@ def _configure(group: str) -> Callable[[Ports], Mapping[str, Any]]:
         },
         "leaderElection": {"leaderElect": False},
         "internalCertManagement": {"enable": False},
+    }
+
+
+def _configure_kueue(ports: Ports) -> Mapping[str, Any]:
+    frameworks = ["batch/job", "pod"]
+    return {
+        **_configure("kueue.x-k8s.io")(ports),
+        "integrations": {"frameworks": frameworks},
+        "featureGates": {"VisibilityOnDemand": False},
     }
 
 
@@ -155,6 +166,16 @@ CONTROLLERS: Final = {
                 "--enable-leader-election=false",
             ),
         ),
+        RealController(
+            "kueue",
+            "sigs.k8s.io/kueue",
+            "sigs.k8s.io/kueue/cmd/kueue",
+            ("config/components/crd/bases/*.yaml",),
+            lambda _: (),
+            "config/components/webhook/manifests.yaml",
+            _configure_kueue,
+            more_certificates=Path("/etc/kueue/metrics/certs"),
+        ),
     )
 }
 
@@ -214,10 +235,12 @@ def run_controller(box: Sandbox, controller: RealController, folder: Path) -> It
         box.kubectl("apply", "-f", "-", stdin=controller.before)
     authority = Authority(controller.name)
     credential = authority.issue(User(controller.name), [_HERE])
-    certificates = controller.certificates or folder
-    certificates.mkdir(parents=True, exist_ok=True)
-    (certificates / "tls.crt").write_bytes(credential.certificate)
-    (certificates / "tls.key").write_bytes(credential.key)
+    for certificates in filter(
+        None, (controller.certificates or folder, controller.more_certificates)
+    ):
+        certificates.mkdir(parents=True, exist_ok=True)
+        (certificates / "tls.crt").write_bytes(credential.certificate)
+        (certificates / "tls.key").write_bytes(credential.key)
     arguments = list(controller.arguments(ports))
     if controller.config is not None:
         (folder / "config.yaml").write_text(yaml.safe_dump(controller.config(ports)), "utf-8")
@@ -273,16 +296,21 @@ def _wait_until_served(box: Sandbox, definition: dict[str, Any]) -> None:
     """Some controllers end if their kind is not there yet."""
     names = [one["name"] for one in definition["versions"] if one["served"]]
     end = time.monotonic() + _READY_WITHIN
+    group, plural = definition["group"], definition["names"]["plural"]
     for name in names:
-        path = f"/apis/{definition['group']}/{name}/{definition['names']['plural']}"
-        while True:
-            try:
-                box.client.get(path)
-                break
-            except SandboxApiError:
-                if time.monotonic() > end:
-                    raise
-                time.sleep(0.2)
+        while not _is_served(box, f"/apis/{group}/{name}", plural):
+            if time.monotonic() > end:
+                raise AssertionError(f"{plural}.{group} is not served as {name}")
+            time.sleep(0.2)
+
+
+def _is_served(box: Sandbox, path: str, plural: str) -> bool:
+    """Whether a kind can be listed, and whoever asks what is served is told of it."""
+    try:
+        box.client.get(f"{path}/{plural}")
+        return any(one["name"] == plural for one in box.client.get(path)["resources"])
+    except SandboxApiError:
+        return False
 
 
 def _apply(
