@@ -175,7 +175,9 @@ class FakeCluster:
 
     def take(self, now: float = 0.0, most: int = 100) -> list[Unit]:
         """Return the units that are due."""
-        return list(self.absorb().take(now, most, self.state))
+        queue = self.absorb()
+        queue.refresh(now)
+        return list(queue.take(now, most, self.state))
 
     def decide(self, units: Iterable[Unit]) -> Plan:
         """Plan units that were taken, and put those that are refused to sleep."""

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from tests.builders import make_node, make_pod, make_pod_group, select_pods
 from tests.cluster import FakeCluster, plan_once
 
+from koord.core.engine.queue import MOST_REFRESHED
+
 if TYPE_CHECKING:
     from koord.core.model.plan import Unit
 
@@ -123,3 +125,35 @@ def test_gang_sleeps_until_all_of_it_may_fit() -> None:
     assert len(play.cluster.absorb()) == 1
     assert play.cluster.step() == ["a-0", "a-1", "a-2"]
     assert not queue.blocked
+
+
+def test_what_is_said_of_a_gang_is_brought_up_to_date_when_a_part_fits() -> None:
+    play = Happenings()
+    for name in NODES:
+        play.others(name, name, 8)
+    play.others("x", "n0", 0)
+    play.submit("a", 3, 3, "even")
+    play.settle()
+    assert "Room for 0 of 3" in play.cluster.reason().text()
+    play.others("n0", "n0", 4)
+    play.settle()
+    assert "Room for 1 of 3" in play.cluster.reason().text()
+
+
+def test_gangs_of_which_a_part_fits_are_tried_again_a_few_at_a_time() -> None:
+    play = Happenings()
+    for name in NODES:
+        play.others(name, name, 8)
+    play.others("x", "n0", 0)
+    gangs = [f"g{at}" for at in range(MOST_REFRESHED + 1)]
+    for name in gangs:
+        play.submit(name, 3, 3, "even")
+    cluster, queue = play.cluster, play.cluster.queue
+    while len(cluster.absorb()):
+        cluster.step()
+    play.others("n0", "n0", 4)
+    assert len(cluster.take(1.0, 1000)) == MOST_REFRESHED
+    assert queue.next_due() == 2.0
+    assert cluster.take(1.5, 1000) == []
+    assert len(cluster.take(2.0, 1000)) == 1
+    assert queue.next_due() is None

@@ -311,6 +311,7 @@ class PlacementController:
         changes.freed |= expired
         self.queue.absorb(changes, self.state)
         self.queue.wake_units(self.state.take_due())
+        self.queue.refresh(now)
         if now >= self._retry_all_at:
             self._retry_all_at = now + RETRY_ALL_SECONDS
             self.queue.wake_all()

@@ -1,8 +1,9 @@
 """The scheduling queue: order of units, back-off, and requeueing by queueing hints.
 
 A refused unit is blocked until one of its own pods or settings changes, or until another change may
-make one of its pods schedulable. Pods whose writes failed wait for a back-off. Nothing here reads a
-clock, plans or writes.
+make all of it schedulable. One of which only a part fits by then is tried again in its turn, a few
+a second: what is said of it is out of date, and it may preempt for the other part. Pods whose
+writes failed wait for a back-off. Nothing here reads a clock, plans or writes.
 """
 
 from collections import Counter
@@ -37,6 +38,9 @@ COSTLY_PART = 4
 """Namespaces that take more than this part (one in n) of the steps of a cycle yield to others."""
 FORGIVEN_PER_SECOND = MOST_PER_UNIT // 300
 """Steps that a namespace may waste all the time."""
+REFRESH_SECONDS = 1.0
+MOST_REFRESHED = 64
+"""So many units of which a part fits are tried again at such intervals: thousands may wait."""
 LONGEST_BACKOFF_SECONDS = 5.0
 """Also the longest time that a leader leaves a problem that stops all placement unattended."""
 
@@ -77,6 +81,9 @@ class Queue:
         self._ready: dict[UnitKey, Unit] = {}
         self._woken: dict[UnitKey, Blocked] = {}
         """Ready unit -> its refusal, if it is ready because there may be room for it by now."""
+        self._outdated: dict[UnitKey, None] = {}
+        """Blocked units of which a part may fit by now, in the order in which that was noted."""
+        self._refreshed_at = float("-inf")
         self._units_of: dict[str, tuple[UnitKey, ...]] = {}
         self._penalties: dict[str, _Penalty] = {}
         self._postponed: dict[UnitKey, _Penalty] = {}
@@ -154,8 +161,16 @@ class Queue:
         """Requeue some units, as far as they are blocked."""
         for key in keys:
             self._woken.pop(key, None)
+            self._outdated.pop(key, None)
             if key in self.blocked:
                 self._ready[key] = self.blocked.pop(key).unit
+
+    def refresh(self, now: float) -> None:
+        """Requeue units of which a part may fit by now, a few at a time."""
+        if not self._outdated or now < self._refreshed_at + REFRESH_SECONDS:
+            return
+        self._refreshed_at = now
+        self.wake_units(list(islice(self._outdated, MOST_REFRESHED)))
 
     def wake_surplus(self, freed: Collection[str], state: ClusterState) -> None:
         """Requeue units that may fit on nodes where held room was released, or into its quota.
@@ -173,14 +188,15 @@ class Queue:
                     continue
                 if is_refused_by_quota:
                     self.wake_units((key,))
-                elif self._concerns(hints, blocked_unit):
-                    self._wake_for_room(key)
+                else:
+                    self._wake_for_room(hints, blocked_unit)
 
     def wake_all(self) -> None:
         """Requeue all blocked units; make those again that could not be made."""
         self._ready |= {key: blocked_unit.unit for key, blocked_unit in self.blocked.items()}
         self.blocked.clear()
         self._woken.clear()
+        self._outdated.clear()
         failed = (key for key, reason in self.waiting.items() if isinstance(reason, InternalError))
         self._dirty_gangs |= {key for key in failed if "/" in key}
 
@@ -211,13 +227,18 @@ class Queue:
         return self._ready.get(key) if blocked is None else blocked.unit
 
     def next_due(self) -> float | None:
-        """Return when the next ready unit is due (a past time means now); None if there is none."""
-        return min((self._due_at(unit) for unit in self._ready.values()), default=None)
+        """Return when the next unit is due (a past time means now); None if there is none."""
+        due = min((self._due_at(unit) for unit in self._ready.values()), default=None)
+        if not self._outdated:
+            return due
+        refresh_at = self._refreshed_at + REFRESH_SECONDS
+        return refresh_at if due is None else min(due, refresh_at)
 
     def refuse(self, unit: Unit, refusal: Unplaced) -> News:
         """Block a unit until a relevant change; return what the refusal adds to the last one."""
         reason = refusal.reason
         self._woken.pop(unit.key, None)
+        self._outdated.pop(unit.key, None)
         self.blocked[unit.key] = Blocked(unit, refusal.pods, reason)
         before = self.last_reasons.get(unit.key)
         self.last_reasons[unit.key] = reason
@@ -444,13 +465,19 @@ class Queue:
             )
             if is_relevant:
                 self.wake_units((key,))
-            elif self._concerns(hints, blocked):
-                self._wake_for_room(key)
+            else:
+                self._wake_for_room(hints, blocked)
 
-    def _wake_for_room(self, key: UnitKey) -> None:
+    def _wake_for_room(self, hints: QueueingHints, refused: Blocked) -> None:
         """Requeue a unit for which there may be room, as long as nobody else has taken it."""
-        blocked = self.blocked.pop(key)
-        self._ready[key], self._woken[key] = blocked.unit, blocked
+        key = refused.unit.key
+        if not self._concerns(hints, refused):
+            return
+        if self._may_start(hints, refused):
+            del self.blocked[key]
+            self._ready[key], self._woken[key] = refused.unit, refused
+        else:
+            self._outdated[key] = None
 
     def _sleeps_again(self, hints: QueueingHints, unit: Unit) -> bool:
         """Block a unit again for which others have taken the room; return whether it is so."""
@@ -459,6 +486,7 @@ class Queue:
             return False
         del self._woken[unit.key], self._ready[unit.key]
         self.blocked[unit.key] = refused
+        self._outdated[unit.key] = None
         return True
 
     def _may_start(self, hints: QueueingHints, refused: Blocked) -> bool:

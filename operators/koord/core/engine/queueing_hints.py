@@ -3,7 +3,7 @@
 A hint may be wrong in one direction only: the planner decides about a requeued unit, but a unit
 that is never requeued would wait forever.
 
-So a unit is worth another attempt if one of its pods fits where there is more room than before, and
+A unit is concerned if one of its pods fits where there is more room than before. It may start if
 all that it requires may fit on the nodes together, each shape counted as if it had them to itself.
 """
 
@@ -49,10 +49,10 @@ class QueueingHints:
         return bool(self._rows.size) or bool(self._removed_anti_affinity)
 
     def concern(self, unit: Unit, refused: Sequence[Pod]) -> bool:
-        """Whether refused pods of a unit may be placed now: all that it requires, if it waits."""
+        """Whether one of the refused pods of a unit may be placed now."""
         for session in self._cycle.relieving:
             session.relieve(unit)
-        return any(map(self._may_fit, refused)) and self._has_room_for_all(unit, refused)
+        return any(map(self._may_fit, refused))
 
     def may_start(self, unit: Unit, refused: Sequence[Pod]) -> bool:
         """Whether nodes may have room for all that a unit requires, whatever has changed."""
