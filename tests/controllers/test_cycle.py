@@ -99,7 +99,7 @@ async def test_blocked_units_are_retried_periodically(
     async with scene.running():
         scene.add(make_pod("p").gpu(2).build())
         await scene.settle()
-        assert scene.reason("p") == "InsufficientNodes"
+        assert scene.reason("p") == "NoSuitableNode"
         # As if the update of the larger node had been lost.
         scene.state.upsert_node(make_node("n0").gpu(2).build())
         scene.operator.queue.absorb = lambda *_: None  # type: ignore[method-assign]

@@ -11,6 +11,7 @@ from tests.controllers.scene import Observer, Scene
 if TYPE_CHECKING:
     import pytest
 
+    from koord.core.engine.state import ClusterState
     from koord.core.model.plan import Unit
 
 
@@ -29,9 +30,9 @@ async def test_plan_without_effect_is_counted_logged_once_and_backed_off(
     scene.operator.observer = observer
     take, attempts = scene.operator.queue.take, 0
 
-    def take_with_too_few(now: float, most: int) -> list[Unit]:
+    def take_with_too_few(now: float, most: int, state: ClusterState) -> list[Unit]:
         nonlocal attempts
-        units = take(now, most)
+        units = take(now, most, state)
         attempts += len(units)
         return [replace(one, demands=(replace(one.demands[0], required=2),)) for one in units]
 
