@@ -13,6 +13,7 @@ from tests.objects import upsert_pod_group
 from koord.answers.audit import write_record
 from koord.answers.happenings import tell_record
 from koord.controllers.decision_log import DecisionLog
+from koord.core.audit import ring
 from koord.core.audit.ring import Ring
 from koord.core.device.reasons import InvalidDeviceAnnotation
 from koord.core.eviction.model import EvictionPlan, Outcome
@@ -97,7 +98,7 @@ async def test_a_refusal_is_recorded_once_however_often_it_is_repeated(scene: Sc
                 lambda count=count: documents(scene, "Attempt")[0]["repeats"] == count
             )
     (attempt,) = documents(scene, "Attempt")
-    assert (attempt["class"], attempt["code"]) == ("Room", "InsufficientNodes")
+    assert (attempt["class"], attempt["code"]) == ("Misconfigured", "NoSuitableNode")
     assert attempt["attempt"] == 1
     assert attempt["text"].startswith("No room for default/large")
     assert attempt["unit"]["names"] == ["default/large"]
@@ -228,3 +229,22 @@ def test_who_is_held_no_longer_is_recorded(scene: Scene, is_placed) -> None:
     assert held["code"] == "QueueStopped"
     assert held["text"] == documents(scene, "Attempt")[0]["text"]
     assert tell_record(documents(scene, "Released")[0]).text == "nobody holds it any more"
+
+
+def test_records_that_nobody_reads_keep_few_pods_alive(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Names and amounts are put together by who reads, or for the oldest of many."""
+    monkeypatch.setattr(ring, "MOST_SKETCHED", 3)
+    audit = scene.operator.audit
+    assert audit is not None
+    for at in range(5):
+        pod = make_pod(f"p-{at}").gpu(1).build()
+        unit = Unit(pod.uid, (Demand("", (pod,), 1),))
+        audit.refused(unit, Unplaced(unit.key, unit.pods, QueueStopped("q", "Hold")))
+    kept = [record for record in audit.ring._records.values() if record.sketch is not None]
+    assert len(kept) == 3
+    told = documents(scene, "Attempt")
+    assert [each["unit"]["key"] for each in told] == [f"default/p-{at}" for at in range(5)]
+    assert [each["unit"]["asks"] for each in told] == [{"nvidia.com/gpu": "1", "pods": "1"}] * 5
+    assert not [record for record in audit.ring._records.values() if record.sketch is not None]

@@ -72,7 +72,7 @@ def test_an_ordinary_user_gets_whole_answers(cluster: Cluster, tmp_path: Path) -
     reads_quotas = (("quota", "tree"), ("top", "quotas"), ("quota", "explain", team))
     for words in (*reads_quotas, ("explain", team)):
         assert team in user.tell(*words), words
-    assert "pods wait (InsufficientMax" in user.tell("status")
+    assert "5 pods wait (RequestAboveMax 3, InsufficientMax 2)" in user.tell("status")
     (shown,) = json.loads(user.tell("quota", "tree", "-o", "json"))["quotas"]
     amounts = ("min", "max", "entitled", "used")
     assert [shown[name].get(GPU) for name in amounts] == ["8", "16", "16", "8"]

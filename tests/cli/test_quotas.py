@@ -333,7 +333,7 @@ def test_explain_of_a_missing_quota(run: Callable[..., Result], name: str, text:
     ("pods", "first"),
     [
         ("1", "1 pod of 8 nvidia.com/gpu in quota a would wait: InsufficientEntitlement"),
-        ("3", "3 pods of 8 nvidia.com/gpu in quota a would wait: InsufficientMax"),
+        ("3", "3 pods of 8 nvidia.com/gpu in quota a would wait: RequestAboveMax"),
     ],
 )
 def test_what_if_for_a_gang_that_does_not_fit(
@@ -389,13 +389,13 @@ def test_what_if_names_what_would_still_wait(run: Callable[..., Result]) -> None
     ]
     edit = ("--min", f"{GPU}=4", "--max", f"{GPU}=4")
     of_b = [
-        f"pod default/b-0 (8 {GPU}) would still wait: InsufficientMax",
+        f"pod default/b-0 (8 {GPU}) would still wait: RequestAboveMax",
         f"gang default/g (4 {GPU}) would still wait: MissingMembers",
     ]
     assert lines(run("what-if", "b", *edit))[-2:] == of_b
     waiting = json.loads(run("what-if", "b", *edit, "-o", "json").stdout)["edit"]["waiting"]
     assert [(unit["name"], unit["reason"]) for unit in waiting] == [
-        ("default/b-0", "InsufficientMax"),
+        ("default/b-0", "RequestAboveMax"),
         ("default/g", "MissingMembers"),
     ]
     of_parent = lines(run("what-if", "org", "--max", f"{GPU}=17"))

@@ -81,7 +81,7 @@ def test_quotas_thirty_layers_deep_with_the_longest_names_are_listed_and_explain
     cluster.pods(make_pod("w").gpu(8).quota(names[-1]))
     cluster.state.refresh()
     (row,) = ask(cluster, "Queue")
-    assert row["reason"] == "InsufficientMax"
+    assert row["reason"] == "RequestAboveMax"
     assert {each["name"] for each in ask(cluster, "Quotas")} >= {names[0], names[-1]}
 
 

@@ -34,13 +34,13 @@ from koord.core.audit.records import (
     Held,
     Placed,
     Preempting,
-    RecordedOwner,
     RecordedUnit,
     RecordKind,
-    Requests,
     SpecChanged,
     Term,
     Told,
+    UnitSketch,
+    find_recorded_owner,
 )
 from koord.core.audit.ring import Ring
 from koord.core.audit.victims import Victims
@@ -64,8 +64,6 @@ P = ParamSpec("P")
 MOST_UNITS: Final = 1 << 16
 """Units that are followed; of more the oldest are forgotten."""
 MOST_FLAG: Final = 64
-MOST_SHAPES: Final = 16
-"""Different requests of one unit that are recorded."""
 _TOLD: Final = {
     Happened.DEGRADED: RecordKind.DEGRADED,
     Happened.TIMED_OUT: RecordKind.TIMED_OUT,
@@ -87,7 +85,7 @@ class _Followed:
     is_unmade: bool = False
     """Whether no unit could be made of it when it was looked at last."""
     settings: UnitSettings | None = None
-    described: RecordedUnit | None = None
+    sketch: UnitSketch | None = None
     """As it was recorded last."""
 
 
@@ -166,11 +164,19 @@ class DecisionLog:
         followed = self._follow(unit)
         if not followed.attempts and not unit.group:
             began = Began(_ms(unit.pods[0].created))
-            self._add(RecordKind.SEEN, self._describe(unit), began)
+            self._add_sketch(RecordKind.SEEN, self._sketch(followed, unit), began)
         followed.attempts += 1
-        self._hold(followed, refusal.reason, lambda: self._describe_as(followed, unit))
-        place = self.place_of(followed.key)
-        self._wait(followed.trace, followed.attempts, refusal.reason, place, unit)
+        reason = refusal.reason
+        if followed.is_held or reason.reason_class is ReasonClass.HELD:
+            self._hold(followed, reason, lambda: self._sketch(followed, unit).finish())
+        now, place = int(self.wall() * 1000), self.place_of(followed.key)
+        if self.ring.repeat(followed.trace, reason, now, place):
+            return
+        body = self._make_attempt(followed.attempts, reason, place, now)
+        seen = self.trace_of(unit.key)
+        if seen is not None:
+            body.refusing = seen.refusing
+        self._add_sketch(RecordKind.ATTEMPT, self._sketch(followed, unit), body)
 
     def _hold(
         self, followed: _Followed, reason: Reason | None, describe: Callable[[], RecordedUnit]
@@ -183,23 +189,20 @@ class DecisionLog:
             self._add(RecordKind.RELEASED, describe(), None)
         followed.is_held = is_held
 
-    def _wait(
-        self, trace: str, attempt: int, reason: Reason, place: int | None, unit: Unit | RecordedUnit
-    ) -> None:
-        now = _ms(self.wall())
-        if self.ring.repeat(trace, reason, now, place):
-            return
+    def _wait(self, unit: RecordedUnit, reason: Reason) -> None:
+        """Record that something waits of which no unit can be made."""
+        now = int(self.wall() * 1000)
+        if not self.ring.repeat(unit.trace, reason, now, None):
+            self._add(RecordKind.ATTEMPT, unit, self._make_attempt(0, reason, None, now))
+
+    def _make_attempt(self, attempt: int, reason: Reason, place: int | None, now: int) -> Attempt:
         of = len(self.queue) + len(self.queue.blocked)
-        counts = (self._cycle, self._micros) if attempt else (0, 0)
-        body = Attempt(attempt, reason, place, of, *counts, now, now)
-        seen = None if isinstance(unit, RecordedUnit) else self.trace_of(unit.key)
-        if seen is not None:
-            body.refusing = seen.refusing
-        about = unit if isinstance(unit, RecordedUnit) else self._describe(unit)
-        self._add(RecordKind.ATTEMPT, about, body)
+        cycle, micros = (self._cycle, self._micros) if attempt else (0, 0)
+        return Attempt(attempt, reason, place, of, cycle, micros, now, now)
 
     def _place(self, unit: Unit, placement: Placement) -> None:
         assignments, charged = placement.assignments, placement.charged
+        followed = self._follow(unit)
         body = Placed(
             plan_id=placement.plan_id,
             pods=[assignment.pod.name for assignment in assignments],
@@ -211,17 +214,17 @@ class DecisionLog:
             ahead=self._refused,
             cycle=self._cycle,
             quotas=tuple(sorted(set(charged.values())))[:MOST_UIDS] if charged else (),
-            position=self.place_of(self._follow(unit).key),
+            position=self.place_of(followed.key),
         )
         seen = self.trace_of(unit.key)
         if seen is not None:
             body.score = tuple(
                 replace(table, nodes=table.nodes[:MOST_NODES]) for table in seen.tables[:MOST_PODS]
             )
-        followed = self._follow(unit)
         followed.attempts, followed.has_ended = 0, False
-        self._hold(followed, None, lambda: self._describe_as(followed, unit))
-        self._add(RecordKind.PLACED, self._describe_as(followed, unit), body)
+        if followed.is_held:
+            self._hold(followed, None, lambda: self._sketch(followed, unit).finish())
+        self._add_sketch(RecordKind.PLACED, self._sketch(followed, unit), body)
 
     def _commit(self, unit: Unit, placement: Placement, outcome: Commit, seconds: float) -> None:
         names = {pod.uid: pod.key for pod in unit.pods} if outcome.failures else {}
@@ -239,7 +242,8 @@ class DecisionLog:
             failures=failures,
             more_failures=len(outcome.failures) - len(failures),
         )
-        self._add(RecordKind.COMMITTED, self._describe(unit), body)
+        about = self._sketch(self._follow(unit), unit)
+        self._add_sketch(RecordKind.COMMITTED, about, body)
 
     # --- evictions -------------------------------------------------------------------------------
 
@@ -330,8 +334,7 @@ class DecisionLog:
             self._hold(followed, waits, lambda: self._describe_gang(gang, followed.trace))
         followed.is_unmade = waits is not None
         if waits is not None and waits.reason_class not in {None, ReasonClass.INCOMPLETE}:
-            about = self._describe_gang(gang, followed.trace)
-            self._wait(followed.trace, 0, waits, None, about)
+            self._wait(self._describe_gang(gang, followed.trace), waits)
         if runs and not followed.is_running:
             followed.is_running, followed.has_ended = True, False
             add(RecordKind.RUNNING)
@@ -352,12 +355,13 @@ class DecisionLog:
         if before is None or after is None or before == after:
             return
         changes = compare_units(before, after)
-        followed.described = None
+        followed.sketch = None
         if changes and unit is not None:
-            self._add(RecordKind.CHANGED, self._describe_as(followed, unit), SpecChanged(changes))
+            about = self._sketch(followed, unit)
+            self._add_sketch(RecordKind.CHANGED, about, SpecChanged(changes))
         elif changes and spec is not None:
-            about = self._describe_gang(spec.key, followed.trace)
-            self._add(RecordKind.CHANGED, about, SpecChanged(changes))
+            gang = self._describe_gang(spec.key, followed.trace)
+            self._add(RecordKind.CHANGED, gang, SpecChanged(changes))
 
     def _look_at_pod(self, uid: str) -> None:
         pod, followed = self.state.pods.get(uid), self._followed.get(uid)
@@ -408,31 +412,15 @@ class DecisionLog:
         return followed
 
     def _describe(self, unit: Unit) -> RecordedUnit:
-        return self._describe_as(self._follow(unit), unit)
+        return self._sketch(self._follow(unit), unit).finish()
 
-    def _describe_as(self, followed: _Followed, unit: Unit) -> RecordedUnit:
-        pods, described = unit.pods, followed.described
-        if described and described.pods == len(pods) and described.uids[0] == pods[0].uid:
-            return described  # made once, for all that is decided about it
-        demands = unit.demands
-        if len(demands) == 1:  # as nearly all are
-            names: tuple[str, ...] = (demands[0].gang,) if demands[0].gang else ()
-        else:
-            names = tuple(dict.fromkeys([demand.gang for demand in demands if demand.gang]))
-        followed.described = described = RecordedUnit(
-            key=name_of(unit),
-            namespace=pods[0].namespace,
-            trace=followed.trace,
-            names=names[:MOST_NODES] or (pods[0].title,),
-            owner=_owner_of(pods[0]),
-            uids=tuple([pod.uid for pod in pods[:MOST_UIDS]]),
-            pods=len(pods),
-            required=unit.required,
-            quota="" if followed.settings is None else followed.settings.quota or "",
-            priority=unit.priority,
-            asks=_count_requests(pods),
-        )
-        return described
+    def _sketch(self, followed: _Followed, unit: Unit) -> UnitSketch:
+        """Return whom a record is about: made once, for all that is decided about it."""
+        sketch = followed.sketch
+        if sketch is None or not sketch.is_about(unit):
+            quota = "" if followed.settings is None else followed.settings.quota or ""
+            sketch = followed.sketch = UnitSketch(unit, followed.trace, quota)
+        return sketch
 
     def _describe_pods(self, followed: _Followed, pods: Sequence[Pod]) -> RecordedUnit:
         return RecordedUnit(
@@ -440,7 +428,7 @@ class DecisionLog:
             namespace=pods[0].namespace,
             trace=followed.trace,
             names=(followed.key,),
-            owner=_owner_of(pods[0]),
+            owner=find_recorded_owner(pods[0]),
             uids=tuple(pod.uid for pod in pods[:MOST_UIDS]),
             pods=len(pods),
         )
@@ -454,7 +442,7 @@ class DecisionLog:
             namespace=gang.partition("/")[0],
             trace=trace,
             names=(gang,),
-            owner=None if first is None else _owner_of(first),
+            owner=None if first is None else find_recorded_owner(first),
             uids=tuple(islice(members, MOST_UIDS)),
             pods=len(members),
             required=0 if spec is None else spec.min_member,
@@ -473,32 +461,16 @@ class DecisionLog:
         at, mono = int(self.wall() * 1000), int((self.steady() - self._began) * 1000)
         self.ring.append(AuditRecord(kind, unit, body, at, mono))
 
+    def _add_sketch(self, kind: RecordKind, sketch: UnitSketch, body: Body) -> None:
+        at, mono = int(self.wall() * 1000), int((self.steady() - self._began) * 1000)
+        self.ring.append(AuditRecord(kind, None, body, at, mono, sketch=sketch))
+
 
 def _by_unit(pods: Iterable[Pod]) -> list[list[Pod]]:
     units: dict[str, list[Pod]] = {}
     for pod in pods:
         units.setdefault(pod.uid if pod.gang is None else pod.gang.key, []).append(pod)
     return list(units.values())
-
-
-def _count_requests(pods: Sequence[Pod]) -> tuple[tuple[Requests, int], ...]:
-    """Return what pods request, and how many request the same: most of a unit are alike."""
-    first = pods[0].shape
-    alike = sum([pod.shape is first for pod in pods])
-    if alike == len(pods):
-        return ((first.requests, alike),)
-    counts: dict[Requests, int] = {}
-    for pod in pods:
-        counts[pod.shape.requests] = counts.get(pod.shape.requests, 0) + 1
-    return tuple(counts.items())[:MOST_SHAPES]
-
-
-def _owner_of(pod: Pod) -> RecordedOwner | None:
-    owners = pod.owners
-    if not owners:
-        return None
-    owner = next((owner for owner in owners if owner.is_controller), owners[0] if owners else None)
-    return None if owner is None else RecordedOwner(owner.kind, owner.name, owner.uid)
 
 
 def _ms(seconds: float) -> int:

@@ -1,7 +1,8 @@
 """Records of decisions about units, as they are kept: references to values that exist anyway.
 
-A record is made on the way of a decision, so making one costs microseconds: nothing is encoded,
-and no pod is kept alive by it. There are names and amounts in it, and nothing else of a pod.
+A record is made on the way of a decision, so making one costs microseconds: nothing is encoded. Who
+reads makes names and amounts of it; until then, and for a bounded number of records, it keeps the
+pods of its unit alive.
 
 Nobody changes a record, save for the counts of an ``Attempt``. They are not frozen all the same:
 making a frozen object takes three times as long.
@@ -9,6 +10,7 @@ making a frozen object takes three times as long.
 Knows no clock, no sink, and none of those who decide.
 """
 
+from collections import Counter
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import islice
@@ -16,6 +18,8 @@ from typing import Final, TypeAlias
 
 from koord.core.engine.decision_trace import RefusingNodes, ScoreTable
 from koord.core.engine.reasons import InsufficientNodes
+from koord.core.model.plan import Unit
+from koord.core.model.pods import Pod
 from koord.core.model.reasons import Reason
 
 MOST_UIDS: Final = 3
@@ -24,6 +28,8 @@ MOST_NODES: Final = 64
 MOST_PODS: Final = 8
 """Evicted pods, and failed writes, that are named."""
 MOST_MESSAGE: Final = 256
+MOST_SHAPES: Final = 16
+"""Different requests of one unit that are recorded."""
 
 
 class RecordKind(StrEnum):
@@ -104,6 +110,63 @@ class RecordedUnit:
     quota: str = ""
     priority: int | None = None
     asks: tuple[tuple[Requests, int], ...] = ()
+
+
+class UnitSketch:
+    """Whom records are about, before somebody has read one of them: ``finish`` tells the rest."""
+
+    __slots__ = ("_made", "_quota", "_unit", "namespace", "trace")
+
+    def __init__(self, unit: Unit, trace: str, quota: str) -> None:
+        self.namespace, self.trace = unit.pods[0].namespace, trace
+        self._unit: Unit | None = unit
+        self._quota = quota
+        self._made: RecordedUnit | None = None
+
+    def is_about(self, unit: Unit) -> bool:
+        """Whether it tells the same of a unit as a new one would."""
+        pods, made = unit.pods, self._made
+        if self._unit is not None:
+            return self._unit is unit or (
+                len(self._unit.pods) == len(pods) and self._unit.pods[0].uid == pods[0].uid
+            )
+        return made is not None and made.pods == len(pods) and made.uids[0] == pods[0].uid
+
+    def finish(self) -> RecordedUnit:
+        """Return what is recorded, made once; no pod is kept afterwards. In any thread."""
+        unit, made = self._unit, self._made
+        if made is None and unit is not None:
+            made = self._made = _describe(unit, self.trace, self._quota)
+            self._unit = None
+        assert made is not None, "one of both is there"  # noqa: S101 - for the type checker
+        return made
+
+
+def _describe(unit: Unit, trace: str, quota: str) -> RecordedUnit:
+    pods = unit.pods
+    names = dict.fromkeys(demand.gang for demand in unit.demands if demand.gang)
+    return RecordedUnit(
+        key=unit.group or pods[0].title,
+        namespace=pods[0].namespace,
+        trace=trace,
+        names=tuple(islice(names, MOST_NODES)) or (pods[0].title,),
+        owner=find_recorded_owner(pods[0]),
+        uids=tuple(pod.uid for pod in pods[:MOST_UIDS]),
+        pods=len(pods),
+        required=unit.required,
+        quota=quota,
+        priority=unit.priority,
+        asks=tuple(Counter(pod.shape.requests for pod in pods).items())[:MOST_SHAPES],
+    )
+
+
+def find_recorded_owner(pod: Pod) -> RecordedOwner | None:
+    """Return the controller of a pod, or its first owner."""
+    owners = pod.owners
+    if not owners:
+        return None
+    owner = next((owner for owner in owners if owner.is_controller), owners[0])
+    return RecordedOwner(owner.kind, owner.name, owner.uid)
 
 
 @dataclass(slots=True)
@@ -367,6 +430,14 @@ class AuditRecord:
     seq: int = field(default=0)
     size: int = 0
     """About how many bytes it takes as JSON, and more than it takes here."""
+    sketch: UnitSketch | None = None
+    """In place of ``unit``, until somebody reads it."""
+
+    def finish(self) -> None:
+        """Put ``unit`` in place of its sketch."""
+        sketch = self.sketch
+        if sketch is not None:
+            self.unit, self.sketch = sketch.finish(), None
 
 
 def estimate_size(body: Body) -> int:

@@ -23,6 +23,8 @@ from koord.core.model.reasons import Reason
 
 MOST_LIVE: Final = 1 << 16
 """Units whose last refusal is remembered; of more the oldest are forgotten."""
+MOST_SKETCHED: Final = 1024
+"""Records that nobody has read and that keep the pods of their units; of more the oldest do not."""
 DROPPED_AT_ONCE: Final = 64
 """So that looking for the namespace that has the most costs little."""
 
@@ -49,6 +51,8 @@ class Ring:
         self._all_bytes = 0
         self._live: dict[str, AuditRecord] = {}
         """Trace of a unit -> its last record, while that is a refusal."""
+        self._sketched: deque[AuditRecord] = deque()
+        """Records whose units nobody has asked for, the oldest first."""
         self._lock = Lock()
 
     def begin(self, term: int) -> None:
@@ -58,6 +62,7 @@ class Ring:
             self._numbers.clear()
             self._bytes.clear()
             self._live.clear()
+            self._sketched.clear()
             self.term, self.last, self._all_bytes = term, 0, 0
 
     def repeat(self, trace: str, reason: Reason, at: int, position: int | None) -> bool:
@@ -72,16 +77,20 @@ class Ring:
 
     def append(self, record: AuditRecord) -> None:
         """Keep a record, with the next number."""
-        namespace, size = "", estimate_size(record.body)
+        namespace, size, about = "", estimate_size(record.body), record.sketch or record.unit
         record.size = size
-        if record.unit is not None:
-            namespace = record.unit.namespace
+        if about is not None:
+            namespace = about.namespace
             if self._live:
-                record.closed = self._close(record.unit.trace)
+                record.closed = self._close(about.trace)
             if record.kind is RecordKind.ATTEMPT:
-                self._live[record.unit.trace] = record
+                self._live[about.trace] = record
                 if len(self._live) > MOST_LIVE:
                     del self._live[next(iter(self._live))]
+        if record.sketch is not None:
+            self._sketched.append(record)
+            if len(self._sketched) > MOST_SKETCHED:
+                self._sketched.popleft().finish()
         with self._lock:
             self.last += 1
             self.made += 1
@@ -109,6 +118,7 @@ class Ring:
         for record in kept[bisect_right(numbers, after) :]:
             if record.seq > after + 1:
                 records.append(_make_gap(term, after + 1, record.seq - 1, record.at))
+            record.finish()
             records.append(record)
             after = record.seq
             if len(records) >= limit:
@@ -127,8 +137,10 @@ class Ring:
             self._bytes[greediest] -= record.size
             self._all_bytes -= record.size
             self.dropped += 1
-            if record.unit is not None and self._live.get(record.unit.trace) is record:
-                del self._live[record.unit.trace]
+            about = record.sketch or record.unit
+            if about is not None and self._live.get(about.trace) is record:
+                del self._live[about.trace]
+            record.sketch = None
         if not numbers:
             del self._numbers[greediest], self._bytes[greediest]
 

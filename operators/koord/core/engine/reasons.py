@@ -98,7 +98,7 @@ class InsufficientNodes(Reason):
     those are placed; ``elsewhere`` leaves out the nodes of those (None: not looked at).
     ``resource`` is the scarcest one (empty: none is short), ``request`` what one pod requests of
     it, ``more_nodes`` how many more empty nodes, as large as the largest one, would be enough (0:
-    no node takes such a pod even if empty; None: it depends on other pods, or all are closed).
+    no node that is open takes such a pod even if empty; None: it depends on other pods).
     """
 
     code: ClassVar = "InsufficientNodes"

@@ -64,13 +64,12 @@ def _suits_no_node(cycle: Cycle, shape: PodShape, checks: Iterable[_Check]) -> b
 
 
 def _more_nodes(cycle: Cycle, shape: PodShape, missing: int) -> int | None:
-    """Return how many more nodes would be enough; None if that depends on pods, or on who opens.
-
-    Those that are closed to the pod say nothing of what others are like.
-    """
+    """Return how many more nodes would be enough; None if that depends on other pods."""
     empty = cycle.room_when_empty(shape)
-    largest = 0 if empty is None else int(empty.max(initial=0))
-    return -(-missing // largest) if largest else None
+    if empty is None:
+        return None
+    largest = int(empty.max(initial=0))
+    return -(-missing // largest) if largest else 0
 
 
 def count_causes(cycle: Cycle, shape: PodShape) -> tuple[CauseCount, ...]:
