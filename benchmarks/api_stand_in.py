@@ -4,7 +4,7 @@
 
 Its answers have the form of the real one's: pages, bookmarks, watches that end. Nothing is stored,
 checked or written by others. Changes come from itself: ``POST /stand-in`` says how many per second.
-Prints its port.
+Prints its port. Of the pods so many as ``units`` wait.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class ApiStandIn:
             self.of(NODES).put(f"n{at:05}", make_node(at))
         for at in range(TEAMS):
             self.of(QUOTAS).put(f"team-{at:02}", make_quota(at))
-        for at in range(pods):
+        for at in range(pods - units):
             pod = make_pod(f"runs-{at:06}", at, gpus=int(at < 7 * nodes), node=at % nodes)
             self.of(PODS).put(f"runs-{at:06}", pod)
         for at in range(units):

@@ -22,7 +22,7 @@ from koord.answers.happenings import Subject
 from koord.answers.leaders import DEFAULT_NAMESPACE
 from koord.answers.reading import KindName
 from koord.answers.story import Story, make_story
-from koord.answers.usage import look_at
+from koord.answers.usage import SegmentMemory, look_at
 from koord.cli.common import ExitCode, fail
 from koord.cli.feed_records import find_address
 from koord.cli.manifests import fetch_defaults
@@ -175,20 +175,22 @@ async def _keep(
             raise FeedError("no feed of the leader can be read: set audit.feed")
         return FeedAddress(address, leader.holder)
 
+    memory = SegmentMemory()
+
     async def look() -> UsageLook | None:
         if snapshots.why_old or reader.unsynced():
             return None
-        return await snapshots.compute_unasked(lambda: _look(snapshots, see.user_label))
+        return await snapshots.compute_unasked(lambda: _look(snapshots, see.user_label, memory))
 
     await store.run(find, look, read_feed_token)
 
 
-def _look(snapshots: Snapshots, user_label: str) -> UsageLook | None:
+def _look(snapshots: Snapshots, user_label: str, memory: SegmentMemory) -> UsageLook | None:
     """Return what is held now, in the thread of answers; None where nodes may not be read."""
     last = snapshots.last
     if last is None or last.reading.extent_of(KindName.NODES) is not None:
         return None
-    return look_at(last.reading.state, time.time(), user_label)
+    return look_at(last.reading.state, time.time(), user_label, memory)
 
 
 async def _serve(

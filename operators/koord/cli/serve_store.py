@@ -238,7 +238,8 @@ async def _record_usage(store: RecordStore, look: Look) -> NoReturn:
         seen = await look()
         if seen is not None:
             try:
-                await asyncio.wrap_future(recorder.look(seen))
+                # Comparing thousands of segments takes long: meanwhile answers go on.
+                await asyncio.wrap_future(await asyncio.to_thread(recorder.look, seen))
             except StoreBusyError as error:
                 log.warning("A look was not written", extra={"why": str(error)})
             has_looked = True
