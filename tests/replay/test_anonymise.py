@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -20,7 +21,7 @@ from koord.core.quota.hooks import Hooks
 from koord.replay.anonymise import anonymise, anonymise_checked
 from koord.replay.decisions import bare, decide_all
 from koord.replay.order_map import NoOrder, OrderMap
-from koord.replay.recorded import RecordedCluster
+from koord.replay.recorded import KindGap, RecordedCluster
 from koord.replay.snapshot_file import SnapshotFile, read_snapshot, write_snapshot
 
 if TYPE_CHECKING:
@@ -120,3 +121,13 @@ def test_names_of_pods_keep_the_order_of_their_numbers(names: list[str]) -> None
 
     assert sorted(names, key=lambda name: rank(of_pods.replace(name))) == sorted(names, key=rank)
     assert sorted(names, key=of_pods.replace) == sorted(names)
+
+
+def test_kinds_and_hooks_of_a_site_stay_and_are_told() -> None:
+    cluster = replace(
+        record_world(0), hooks=("acme-billing",), gaps=(KindGap("acmejobs", "AcmeJobs", "Nothing"),)
+    )
+    anonymised = anonymise(SnapshotFile(cluster, ()))
+    assert anonymised.snapshot.cluster.hooks == ("acme-billing",)
+    assert {"acme-billing", "acmejobs"} <= set(anonymised.kept)
+    assert "nodes" not in anonymised.kept, "what everybody has is no news"

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 from koord.answers.leaders import Leader
 from koord.cli.main import app
 from koord.cli.next_cycle import CycleError, order_and_wait
+from koord.controllers import error_isolation
 from koord.core.quota.hooks import Hooks
 from koord.domains.registry import KINDS
 from koord.replay.anonymise import anonymise_checked
@@ -41,7 +42,7 @@ NOW = 1_770_000_000.0
 class Planner:
     """The controller that plans, on a recorded cluster, one cycle at a time."""
 
-    def __init__(self, cluster: RecordedCluster) -> None:
+    def __init__(self, cluster: RecordedCluster, *, on_error: bool = False) -> None:
         self.cluster = cluster
         self.state = cluster.make_state(Hooks())
         self.clock = 0.0
@@ -49,7 +50,7 @@ class Planner:
         self.controller: PlacementController = replace(
             Scene().operator, state=self.state, clock=lambda: self.cluster.now
         )
-        settings = PlannerSettings(cluster.options, cluster.compat)
+        settings = PlannerSettings(cluster.options, cluster.compat, on_error=on_error)
         self.snapshots = CycleSnapshots(
             self.controller, self.take, settings, lambda _: (), lambda: self.clock
         )
@@ -66,7 +67,10 @@ class Planner:
         self.controller._absorb(self.feed.drain())
         units = {unit.key: unit for unit in self.controller._take()}
         plan = self.controller._plan(units)
+        for refusal in plan.refusals:
+            self.controller._refuse(units[refusal.unit], refusal)
         for placement in plan.placements:
+            self.controller.queue.begin(units[placement.unit])
             for each in placement.assignments:
                 self.state.assume(each.pod.uid, each.node, each.allocations)
         taken = self.snapshots.taken
@@ -153,6 +157,27 @@ def test_a_plan_that_is_different_is_told() -> None:
         *compare(make_decisions(taken.units, taken.plan), make_decisions(taken.units, other))
     ]
     assert [change.names for change in changes] == [("team-a/train",)]
+
+
+@pytest.mark.isolates
+def test_a_cycle_that_fails_is_kept_without_an_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError
+
+    planner = Planner(make_cluster(), on_error=True)
+    assert planner.plan() is None, "nothing has failed"
+    planner.controller.queue.wake_all()
+    monkeypatch.setattr(error_isolation, "plan", fail)
+    assert planner.plan() is not None
+    taken = planner.snapshots.taken
+    assert taken is not None
+    assert taken.unit == "team-b/late"
+    planner.clock += cycle_snapshots.ERROR_SECONDS - 1
+    planner.controller.queue.wake_all()
+    planner.plan()
+    assert planner.snapshots.taken is taken, "one an hour"
+    planner.clock += 1
+    assert planner.snapshots.taken is None
 
 
 # --- over HTTP ---------------------------------------------------------------------------------

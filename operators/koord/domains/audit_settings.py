@@ -48,6 +48,10 @@ class AuditSettings(Section):
     feed: bool = Field(default=False, strict=True)
     """Whether the leader serves its records at /feed, to readers with the right to get it."""
 
+    snapshot_on_error: bool = Field(default=False, strict=True)
+    """Whether the leader keeps, for an hour, what it planned with when a unit was too expensive or
+    made the planner fail: a [snapshot](replay.md) at /feed/snapshot, where `feed` is set."""
+
     @property
     def is_on(self) -> bool:
         return self.feed or bool(self.log)

@@ -93,6 +93,7 @@ def _follow_cycles(parts: "Parts", placement: PlacementController, ring: Ring) -
         tuple(parts.settings.all_plan_options()),
         parts.settings.compat is Compat.KOORDINATOR,
         tuple(load_hooks().hooks),
+        parts.settings.of(AuditSettings).snapshot_on_error,
     )
 
     def list_records(unit: str) -> list[Mapping[str, Any]]:

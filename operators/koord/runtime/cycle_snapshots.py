@@ -2,9 +2,11 @@
 
 Somebody orders one, and it is taken once. That copies references to values that never change, in
 the loop that plans; whoever fetches it has it encoded in another thread. One is kept, for ten
-minutes. Knows no files and no HTTP.
+minutes. Where the configuration wants it, a cycle in which a unit was too expensive, or made the
+planner fail, is taken without an order and kept for an hour. Knows no files and no HTTP.
 """
 
+import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +17,7 @@ from koord.core.engine.gang_rooms import GangRoom
 from koord.core.engine.scoring import Scoring
 from koord.core.model.plan import Plan, Unit
 from koord.core.model.pods import Allocation
+from koord.core.model.reasons import InternalError, TooExpensive
 from koord.core.quota.entitlement import ReclaimSetting
 from koord.runtime.snapshot import ClusterSnapshot
 
@@ -22,6 +25,10 @@ PAUSE_SECONDS: Final = 60.0
 """Between two orders."""
 KEPT_SECONDS: Final = 600.0
 """How long an order waits for its cycle, and the cycle for whoever ordered it."""
+ERROR_SECONDS: Final = 3600.0
+"""How long a cycle with an error is kept; no other is taken meanwhile."""
+_ERRORS: Final = (InternalError, TooExpensive)
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +67,8 @@ class PlannerSettings:
     options: tuple[object, ...] = ()
     compat: bool = False
     hooks: tuple[str, ...] = ()
+    on_error: bool = False
+    """Whether cycles with errors are taken without an order."""
 
 
 class CycleSnapshots:
@@ -81,7 +90,7 @@ class CycleSnapshots:
         self._settings = settings
         self._records_of = records_of
         self._clock = clock
-        self._ordered_at = float("-inf")
+        self._ordered_at = self._kept_until = self._failed_at = float("-inf")
         self._wanted: str | None = None
         """The unit to be planned, empty for any; None: nobody waits for one."""
         self._holds: tuple[tuple[GangRoom, ...], tuple[GangRoom, ...]] = ((), ())
@@ -97,6 +106,7 @@ class CycleSnapshots:
         if now < self._ordered_at + PAUSE_SECONDS:
             return False
         self._ordered_at, self._wanted, self._taken = now, unit, None
+        self._kept_until = now + KEPT_SECONDS
         return True
 
     @property
@@ -113,23 +123,39 @@ class CycleSnapshots:
 
     @property
     def _is_young(self) -> bool:
-        return self._clock() < self._ordered_at + KEPT_SECONDS
+        return self._clock() < self._kept_until
 
     # --- called by the loop that plans -----------------------------------------------------------
 
     def begin(self) -> None:
         """Note what planning itself will change."""
-        if self._wanted is not None:
+        if self._wanted is not None or self._settings.on_error:
             self._holds = self._placement.holds.record()
 
     def end(self, units: Collection[Unit], plan: Plan) -> None:
         """Take the cycle if somebody waits for it: nothing of the plan is applied yet."""
-        wanted = self._wanted
-        if wanted is None or not self._is_young:
+        wanted = self._wanted if self._is_young else None
+        if wanted is None:
+            self._note_error(units, plan)
+        elif not wanted or any(wanted in _names_of(unit) for unit in units):
+            self._wanted = None
+            self._take(wanted, units, plan)
+
+    def _note_error(self, units: Collection[Unit], plan: Plan) -> None:
+        """Take a cycle in which a unit could not be decided, at most once an hour."""
+        now = self._clock()
+        if not self._settings.on_error or now < self._failed_at + ERROR_SECONDS:
             return
-        if wanted and not any(wanted in _names_of(unit) for unit in units):
-            return
-        self._wanted = None
+        failed = {each.unit for each in plan.refusals if isinstance(each.reason, _ERRORS)}
+        for unit in units:
+            if unit.key in failed:
+                self._failed_at, self._kept_until = now, now + ERROR_SECONDS
+                name = min(_names_of(unit))
+                self._take(name, units, plan)
+                log.warning("A cycle with an error is kept for an hour", extra={"unit": name})
+                return
+
+    def _take(self, wanted: str, units: Collection[Unit], plan: Plan) -> None:
         placement, settings = self._placement, self._settings
         state, queue = placement.state, placement.queue
         self._taken = PlannedCycle(
