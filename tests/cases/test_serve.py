@@ -143,6 +143,33 @@ def test_a_token_that_is_revoked_ends_its_stream_within_a_minute(
             assert time.monotonic() - revoked_at <= 60
 
 
+@pytest.mark.slow
+def test_a_role_that_is_taken_away_hides_names_on_a_stream_within_a_minute(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    box, name = cluster.box, cluster.namespace
+    cluster.add_nodes(1)
+    cluster.gang("big", 2)
+    cluster.expect_group("big", "InsufficientNodes")
+    token = make_token(box, name, "someone")
+    with run_serve(box, tmp_path) as serve:
+        serve.wait_for_row(token, f"{name}/big")
+        url = f"{serve.address}{BASE}/stream?topic=queue"
+        request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"})  # noqa: S310
+        with urllib.request.urlopen(request, timeout=90) as stream:  # noqa: S310
+            told = b""
+            while f"{name}/big".encode() not in told:
+                told = stream.readline()
+            box.kubectl("delete", "rolebinding", "someone-view", f"--namespace={name}")
+            taken_at = time.monotonic()
+            gone: list[str] = []
+            while f"podgroup/{name}/big" not in gone:
+                line = stream.readline()
+                gone = json.loads(line[5:]).get("gone", []) if line.startswith(b"data:") else gone
+            assert time.monotonic() - taken_at <= 62  # and the second in which changes are told
+        assert serve.ask(f"{BASE}/namespaces/{name}/explanations/podgroup/big", token)[0] == 404
+
+
 def test_tenants_see_their_own_names_and_the_amounts_of_all(
     cluster: Cluster, tmp_path: Path
 ) -> None:

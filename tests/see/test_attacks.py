@@ -7,6 +7,7 @@ import json
 import threading
 from typing import Any
 
+import msgspec
 import pytest
 from tests.builders import make_pod
 from tests.cluster import make_cluster
@@ -19,6 +20,8 @@ from koord.answers.happenings import Happening, StorySource, Subject
 from koord.answers.reading import Reading
 from koord.answers.redaction import Sight
 from koord.answers.story import Story
+from koord.cli.object_notes import ObjectNotes
+from koord.kube.wire import WirePod
 from koord.runtime.reviews import AccessReviews, TokenHolder
 from koord.see import bodies
 from koord.see.app import BASE
@@ -84,6 +87,16 @@ async def test_topics_that_make_no_sense_are_refused(topic: str) -> None:
     async with open_server() as client:
         status, refusal = await client.get(f"{BASE}/stream?topic={topic}", "a")
         assert (status, refusal["error"]) == (400, "Invalid")
+
+
+@pytest.mark.parametrize("last", ["", "x:1", "..", "9" * 4000, "00000000:1"])
+async def test_whatever_a_stream_goes_on_from_it_begins_with_all(last: str) -> None:
+    async with open_server() as client:
+        headers = {"Authorization": "Bearer a", "Last-Event-ID": last}
+        url = f"{client.root}{BASE}/stream?topic=queue"
+        async with client.session.get(url, headers=headers) as stream:
+            kind, hello = await anext(read_events(stream))
+        assert (kind, names_in(hello)) == ("hello", ["team-a/team-a-job", None])
 
 
 async def test_nothing_that_one_is_told_is_kept_for_others() -> None:
@@ -284,6 +297,25 @@ async def test_namespaces_are_those_whose_pods_one_may_list() -> None:
         assert told["value"] == {"items": [{"name": "team-a"}], "isComplete": True}
         _, told = await client.get(f"{BASE}/namespaces", "r")
         assert [item["name"] for item in told["value"]["items"]] == ["team-a", "team-b"]
+
+
+def test_of_objects_as_large_as_they_may_be_little_is_kept() -> None:
+    owner = {"apiVersion": "v1", "kind": "ConfigMap", "uid": "u", "name": "x" * 200}
+    meta = {
+        "name": "big",
+        "namespace": "team-a",
+        "uid": "u",
+        "deletionTimestamp": "2026-11-27T00:00:00Z",
+        "finalizers": [f"example.com/{at}" for at in range(5000)],
+        "ownerReferences": [owner] * 5000,
+        "labels": {f"scheduling.koordinator.sh/gang-{at}": "x" for at in range(5000)},
+    }
+    pod = msgspec.json.decode(msgspec.json.encode({"metadata": meta}), type=WirePod)
+    notes = ObjectNotes()
+    notes.see("Pod", pod)
+    notes.note(pod, None)
+    (details,) = notes.details.values()
+    assert max(map(len, (details.owners, details.slips, *notes.finalizers.values()))) <= 32
 
 
 async def test_a_tenant_with_many_accounts_floods_the_api_server_with_no_reviews() -> None:

@@ -4,6 +4,7 @@ Whoever reads objects, once or again and again, hands each to ``ObjectNotes``. R
 """
 
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -37,6 +38,9 @@ KINDS: Final[Mapping[str, AnyKind]] = {
 }
 """Those that can be asked about."""
 _MOST_NOTES: Final = 4
+_MOST_NAMES: Final = 32
+"""Owners, finalizers and slips of one object: their owner decides how many there are, and they are
+kept as long as it exists."""
 Noted = WirePod | WireCustomResource
 NotedValue = Pod | ObservedPodGroup | ReservationInfo
 
@@ -86,7 +90,7 @@ class ObjectNotes:
         meta = item.metadata
         key = f"{meta.namespace}/{meta.name}"
         if meta.finalizers and meta.deletion_timestamp:
-            self.finalizers[key] = tuple(meta.finalizers)
+            self.finalizers[key] = tuple(meta.finalizers[:_MOST_NAMES])
         if not item.spec.node_name:
             self._note_report(key, _by_type(item.status.conditions or ()))
 
@@ -114,13 +118,12 @@ def read_details(wire: Noted) -> TargetDetails:
     """Return what an object shows of itself."""
     owners = tuple(
         f"{owner_reference.kind}/{owner_reference.name}"
-        for owner_reference in wire.metadata.owner_references or ()
+        for owner_reference in (wire.metadata.owner_references or ())[:_MOST_NAMES]
     )
     if isinstance(wire, WirePod):
         conditions = wire.status.conditions or []
-        slips = tuple(
-            find_misspelled_keys(wire.metadata.labels or (), wire.metadata.annotations or ())
-        )
+        keys = find_misspelled_keys(wire.metadata.labels or (), wire.metadata.annotations or ())
+        slips = tuple(islice(keys, _MOST_NAMES))
         return TargetDetails(_by_type(conditions), wire.spec.scheduler_name, owners, slips)
     try:
         status = msgspec.json.decode(bytes(wire.status) or b"null", type=_Conditions | None)

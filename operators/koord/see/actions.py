@@ -30,6 +30,7 @@ from koord.kube.errors import ApiError, KubeError
 from koord.plain_text import escape
 from koord.runtime.reviews import ResourceRight
 from koord.see.app import ASKER, BASE
+from koord.see.bodies import MOST_FORM, read_body
 from koord.see.on_behalf import USER_AGENT, open_as
 from koord.see.token_access import GivenToken, TokenAccess
 
@@ -188,7 +189,7 @@ class Actions:
         if action not in self.on:
             raise web.HTTPNotFound(reason=f"{action[:32]} is none of {', '.join(sorted(self.on))}")
         try:
-            body = json.loads(await request.read())
+            body = json.loads(await read_body(request, MOST_FORM, parse=False))
         except (ValueError, RecursionError):
             raise web.HTTPBadRequest(reason="the body is no JSON") from None
         if body == {"dryRun": True}:
