@@ -12,6 +12,7 @@ from tests.cluster import make_cluster
 from tests.usage.instants import CARD, at
 
 from koord.api.elasticquota import ElasticQuotaStatus
+from koord.core.model.gangs import MatchPolicy
 from koord.core.usage.budget_plugin import Budgets
 from koord.core.usage.budgets import BudgetRecord, MonthlyUse
 from koord.core.usage.periods import find_period, month_at
@@ -83,12 +84,35 @@ def test_a_started_gang_is_completed_and_repaired_and_does_not_grow() -> None:
     members = [job(f"g-{number}", 4).gang("default/g") for number in range(2)]
     cluster.pods(*members)
     assert go_on(cluster, EIGHT) == ["g-0", "g-1"]
-    cluster.pods(*(member.running("n0") for member in members))
+    cluster.pods(*(member.released("n0", "p").running("n0") for member in members))
     go_on(cluster, EIGHT + HOUR)
     cluster.delete_pods("g-1")
     cluster.pods(job("g-2", 4).gang("default/g"), job("g-3", 4).gang("default/g"))
     started = go_on(cluster, EIGHT + HOUR)
     assert len(started) == 1, "the member that it lacks, and no other one"
+    assert {type(reason) for reason in cluster.reasons().values()} == {BudgetSpent}
+
+
+def test_a_started_gang_whose_minimum_is_raised_grows_no_further() -> None:
+    for policy in (MatchPolicy.ONCE_SATISFIED, MatchPolicy.WAITING_AND_RUNNING):
+        cluster = make_team()
+        cluster.pod_groups(make_pod_group("default/g", 1).match_policy(policy))
+        cluster.pods(job("g-0", 8).gang("default/g"))
+        assert go_on(cluster, EIGHT) == ["g-0"]
+        cluster.pods(job("g-0", 8).gang("default/g").released("n0", "p").running("n0"))
+        go_on(cluster, EIGHT + HOUR)
+        cluster.pod_groups(make_pod_group("default/g", 3).match_policy(policy))
+        cluster.pods(*(job(f"g-{number}").gang("default/g") for number in (1, 2)))
+        assert go_on(cluster, EIGHT + HOUR) == []
+        assert {type(reason) for reason in cluster.reasons().values()} == {BudgetSpent}
+
+
+def test_a_member_that_never_had_a_turn_gets_its_gang_around_no_budget() -> None:
+    cluster = make_team().pods(runs("old", 8))
+    cluster.pod_groups(make_pod_group("default/g", 3))
+    guard = job("guard", 0).gang("default/g").not_ours().running("n0")
+    cluster.pods(guard, *(job(f"g-{number}").gang("default/g") for number in range(2)))
+    assert go_on(cluster, EIGHT + HOUR) == []
     assert {type(reason) for reason in cluster.reasons().values()} == {BudgetSpent}
 
 

@@ -9,7 +9,9 @@ from koord.answers.usage import other_amounts_of
 from koord.answers.usage_levels import find_quota_levels
 from koord.core.engine.plugin import Plugin
 from koord.core.engine.state_view import StateView
+from koord.core.model.plan import Unit
 from koord.core.model.pods import Pod
+from koord.core.queue.counts import has_started
 from koord.core.queue.plugin import Queues
 from koord.core.quota.plugin import Quotas
 from koord.core.usage.budget_plugin import Budgets, BudgetSources
@@ -23,6 +25,10 @@ from koord.domains.planning import Planning, PlanOptions
 def _measure(pod: Pod) -> PodHolding:
     held = measure_gpus(pod)
     return PodHolding(held.with_slices(0), held.slices, other_amounts_of(pod))
+
+
+def _has_started(view: StateView, unit: Unit) -> bool:
+    return has_started(unit, view)
 
 
 def _count_milli(pod: Pod) -> int:
@@ -87,7 +93,9 @@ def _find_leaf(view: StateView, pod: Pod) -> str:
 
 def _make_plugins(options: PlanOptions) -> Iterable[Plugin]:
     limits = _Limits().find
-    yield Budgets(BudgetSources(limits, _find_leaf, _find_version, _count_milli, _find_record))
+    yield Budgets(
+        BudgetSources(limits, _find_leaf, _find_version, _count_milli, _find_record, _has_started)
+    )
     if options.of(UsageOptions).is_on:
         yield UsageTimes(UsageSources(_measure, _find_quota, model_of, _find_version, _find_levels))
 

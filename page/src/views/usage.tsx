@@ -65,7 +65,7 @@ export function UsageView() {
           onChange={(name) => setParams({ quota: name })} />
         <ZoneFilter value={tz} />
       </form>
-      <Gaps gaps={head?.gaps} />
+      <Gaps gaps={head?.gaps.filter((gap) => isNotKept || gap.because === "Hidden")} />
       {isNotKept && (
         <p class="empty">
           Usage over months is kept by <code>koord serve</code> with <code>see.store</code>, or by <Copyable text="koord usage record --store usage.db" />;

@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from koord.core.engine.cycle import Cycle
 from koord.core.engine.plugin import Admission, Admitting, Plugin, QueueingHint
-from koord.core.model.plan import Unit, Unplaced
+from koord.core.model.plan import Demand, Unit, Unplaced
 from koord.core.model.pods import Handling, Pod
 from koord.core.model.reasons import Reason
 from koord.core.usage.budgets import RECORD_MS, BudgetRecord, MonthlyUse
@@ -34,6 +34,7 @@ class BudgetSources:
     and another object as soon as any may have changed. ``quota_of`` returns the quota of a pod,
     ``version_of`` another object as soon as pods may count for other quotas. ``measure`` returns
     the thousandths of GPUs that a pod holds, ``record_of`` what was kept of a quota.
+    ``has_started`` says whether some of a unit had its turn and goes on.
     """
 
     limits_of: Callable[["StateView"], Mapping[str, int]]
@@ -41,6 +42,7 @@ class BudgetSources:
     version_of: Callable[["StateView"], object]
     measure: Callable[[Pod], int]
     record_of: Callable[["StateView", str], BudgetRecord | None]
+    has_started: Callable[["StateView", Unit], bool]
 
 
 class Budgets(Plugin):
@@ -58,6 +60,8 @@ class Budgets(Plugin):
         """Those that hold something."""
         self._gangs: dict[str, set[str]] = {}
         """Gang -> its pods that are counted, or have been."""
+        self._minima: dict[str, int] = {}
+        """Gang with pods that hold something -> its minimum when that was seen first."""
         self._version: object = None
         self._time = 0.0
         self._records: dict[str, tuple[int, BudgetRecord]] = {}
@@ -88,15 +92,36 @@ class Budgets(Plugin):
             self._look(self._gangs.pop(gang, set()), members)
             if members:
                 self._gangs[gang] = {pod.uid for pod in members}
+            self._note_minimum(gang)
         for pod in moved:
             if pod.uid in self._pods:
                 self._isolated.call(pod.uid, self._count, pod)
+
+    def _note_minimum(self, gang: str) -> None:
+        """Keep how many members a started gang needs: its owner may raise that later."""
+        if self._pods.keys().isdisjoint(self._gangs.get(gang, ())):
+            self._minima.pop(gang, None)
+            return
+        spec = self.view.gangs.spec(gang)
+        if spec is not None:
+            self._minima.setdefault(gang, spec.min_member)
+
+    def count_lacking(self, demand: Demand) -> int:
+        """Return how many members a started gang lacks of its minimum; 0 for one that is new."""
+        if not demand.placed and demand.gang not in self._minima:
+            return 0
+        least = min(demand.min_member, self._minima.get(demand.gang, demand.min_member))
+        return max(0, least - demand.placed)
+
+    def has_started(self, unit: Unit) -> bool:
+        """Whether some of a unit had its turn, and goes on."""
+        return self._sources.has_started(self.view, unit)
 
     def _stop(self) -> None:
         """Forget everything: no quota has a budget."""
         if self._feed is not None:
             self._feed, self._use, self._version = None, MonthlyUse(), None
-            self._pods, self._gangs, self._records = {}, {}, {}
+            self._pods, self._gangs, self._minima, self._records = {}, {}, {}, {}
             self._has_refused = False
 
     def _look(self, before: Iterable[str], pods: Iterable[Pod]) -> None:
@@ -201,7 +226,12 @@ class BudgetSession(Admitting):
 
     @override
     def admit(self, unit: Unit) -> Reason | None:
-        return None if self._goes_on(unit) else self._find_reason(unit)
+        reason = self._find_reason(unit)
+        if reason is None or self._goes_on(unit):
+            return None
+        if self._cycle.is_deciding:
+            self._budgets.note_refused()
+        return reason
 
     @override
     def pre_filter(self, unit: Unit) -> Admission | Unplaced:
@@ -215,6 +245,8 @@ class BudgetSession(Admitting):
         reason = self._find_reason(unit) if surplus and not self._has_turn(unit) else None
         if reason is None:
             return Admission(unit)
+        if self._cycle.is_deciding:
+            self._budgets.note_refused()
         kept = (
             replace(demand, pods=demand.pods[: demand.required])
             if demand.placed and demand.sub_groups is None
@@ -233,15 +265,15 @@ class BudgetSession(Admitting):
         if not self._spent:
             return None
         quotas = self._budgets.find_quotas(unit)
-        reason = next((self._spent[quota] for quota in quotas if quota in self._spent), None)
-        if reason is not None and self._cycle.is_deciding:
-            self._budgets.note_refused()
-        return reason
+        return next((self._spent[quota] for quota in quotas if quota in self._spent), None)
 
     def _goes_on(self, unit: Unit) -> bool:
-        """Whether a unit completes what has started: what adds to it beyond its minimum is new."""
-        is_rest = any(0 < demand.placed < demand.min_member for demand in unit.demands)
-        return unit.is_repair or is_rest or self._has_turn(unit)
+        """Whether a unit only completes what has started: what adds to its minimum is new."""
+        if self._has_turn(unit):
+            return True
+        return self._budgets.has_started(unit) and all(
+            demand.required <= self._budgets.count_lacking(demand) for demand in unit.demands
+        )
 
     def _has_turn(self, unit: Unit) -> bool:
         return all(map(self._budgets.view.has_turn, unit.pods))
