@@ -21,7 +21,8 @@ from tests.store.stores import (
 )
 from tests.store.test_segments import make
 
-from koord.core.usage.segments import Window
+from koord.core.usage.levels import UsageLevels, UsageLook
+from koord.core.usage.segments import EndBasis, Window
 from koord.store import keeper, lock, retention, usage_reading, usage_sums
 from koord.store.database import measure_journal, open_for_writing
 from koord.store.days import DAY_MS, HOUR_MS
@@ -32,6 +33,7 @@ from koord.store.lock import WriterLock
 from koord.store.reading import StoreReader
 from koord.store.retention import Keep
 from koord.store.usage_reading import UsageReader
+from koord.store.usage_recording import UsageRecorder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -91,6 +93,18 @@ def test_days_grow_old_by_what_is_recorded(path: Path) -> None:
     fill(path, [make_line(1), make_line(2, EPOCH + 31 * DAY_MS)])
     clean(path, Keep(), EPOCH + 3650 * DAY_MS)
     assert [each["seq"] for each in read_all(path)] == [2]
+
+
+def test_a_clock_that_was_ahead_once_is_billed_to_nobody(path: Path) -> None:
+    running = make("a", 0, 60_000, basis=EndBasis.OPEN)
+    with open_store(path) as store:
+        recorder = UsageRecorder(store)
+        for minutes in (1, 24 * 60, 2, 3):
+            now = EPOCH + minutes * 60_000
+            look = UsageLook((replace(running, end=now),), UsageLevels(now, {}, {}), {})
+            recorder.look(look).result()
+    book = UsageReader(path).read(Window(EPOCH, EPOCH + 2 * DAY_MS))
+    assert sum(part.held for part in book.sums.values()) == 1000 * 3 * 60_000
 
 
 # --- a bound of bytes removes far more than is needed --------------------------------------------

@@ -137,3 +137,27 @@ def test_a_level_counts_from_one_look_to_the_next_and_no_longer_than_a_minute() 
     assert total == integrate([level], between("08:59:30", "09:00:10"))
     late = integrate_levels(before, at("12:00"))
     assert sum(part.window.milliseconds for part in late) == LOOK_MS
+
+
+def test_a_clock_that_was_ahead_for_one_look_counts_nothing_that_was_not() -> None:
+    follower = SegmentFollower()
+    pod = running("w", "08:00")
+    follower.look([pod, running("v", "08:00")], at("08:01"))
+    follower.look([pod, running("v", "08:00")], at("20:00"))
+    (corrected, *_) = follower.look([pod], at("08:02")).changed
+    assert (corrected.basis, corrected.end) == (EndBasis.OPEN, at("08:02"))
+    (gone,) = follower.look([], at("08:03")).changed
+    assert (gone.basis, gone.end) == (EndBasis.DELETED, at("08:03"))
+    # Also where another process looked then.
+    ahead = replace(pod, end=at("20:00"))
+    second = SegmentFollower([ahead], at("20:00"))
+    assert all(each.end <= at("08:05") for each in second.look([], at("08:05")).changed)
+
+
+def test_no_segment_ends_before_it_begins_once_a_clock_is_set_back() -> None:
+    follower = SegmentFollower()
+    follower.look([running("w", "08:00", quota="a")], at("08:01"))
+    follower.look([running("w", "08:00", quota="b")], at("20:00"))
+    for minute in ("08:02", "08:03"):
+        follower.look([running("w", "08:00", quota="b")], at(minute))
+        assert all(each.end >= each.start for each in follower.open_segments)

@@ -42,7 +42,7 @@ class UsageRecorder:
         now, before = look.levels.at, self._levels
         changes = self._follower.look(look.segments, now)
         segments = changes.changed
-        if now - self._checkpointed >= CHECKPOINT_MS:
+        if abs(now - self._checkpointed) >= CHECKPOINT_MS:  # the clock may be set back
             self._checkpointed = now
             written = {(segment.uid, segment.start) for segment in segments}
             segments += tuple(
@@ -51,7 +51,7 @@ class UsageRecorder:
                 if (segment.uid, segment.start) not in written
             )
         sums = () if before is None else tuple(integrate_levels(before, now))
-        cleans, self._levels = now - self._cleaned >= CLEANING_MS, look.levels
+        cleans, self._levels = abs(now - self._cleaned) >= CLEANING_MS, look.levels
         if cleans:
             self._cleaned = now
         above = look.above if look.above != self._above else None

@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from koord.core.usage.book import loss_key_of, owner_of
+from koord.core.usage.following import is_set_back
 from koord.core.usage.levels import LevelSums
 from koord.core.usage.lost import loss_of
 from koord.core.usage.quota_time import QuotaTime
@@ -102,7 +103,8 @@ def read_watch(connection: sqlite3.Connection) -> UsageWatch:
 
 def note_watch(writer: StoreWriter, now: int) -> None:
     before = read_watch(writer.connection)
-    after = UsageWatch(before.since or now, max(before.seen, now))
+    seen = now if is_set_back(before.seen, now) else max(before.seen, now)
+    after = UsageWatch(before.since or now, seen)
     writer.set_meta(_WATCH, msgspec.json.encode(after))
 
 

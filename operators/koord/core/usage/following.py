@@ -14,6 +14,11 @@ LOOK_MS: Final = 60_000
 """The longest time between two looks of one process: what a crash can lose."""
 
 
+def is_set_back(seen: int, now: int) -> bool:
+    """Whether the clock was ahead when somebody looked last: it has been set back since."""
+    return now < seen - LOOK_MS
+
+
 @dataclass(frozen=True, slots=True)
 class SegmentChanges:
     """What one look has changed: segments to be written, the same (uid, start) over what was."""
@@ -44,8 +49,11 @@ class SegmentFollower:
 
     def look(self, segments: Iterable[Segment], now: int) -> SegmentChanges:
         """Return what has changed; ``segments`` has one of each pod that exists and has a node."""
-        now = max(now, self._seen)
         changed: list[Segment] = []
+        if is_set_back(self._seen, now):
+            self._seen = now
+            changed += self._cut_back(now)
+        now = max(now, self._seen)
         present: set[str] = set()
         over: set[str] = set()
         for segment in segments:
@@ -69,7 +77,8 @@ class SegmentFollower:
             yield segment
             return
         if _is_same(before, segment):
-            self._open[segment.uid] = replace(segment, start=before.start)
+            end = max(before.start, segment.end)
+            self._open[segment.uid] = replace(segment, start=before.start, end=end)
             return
         cut = max(before.start, now)
         yield replace(
@@ -77,6 +86,13 @@ class SegmentFollower:
         )
         self._open[segment.uid] = replace(segment, start=cut, end=cut)
         yield self._open[segment.uid]
+
+    def _cut_back(self, now: int) -> Iterator[Segment]:
+        """Yield what goes on and was seen at a time that has not come yet."""
+        for uid, segment in self._open.items():
+            if segment.end > now:
+                self._open[uid] = replace(segment, end=max(segment.start, now))
+                yield self._open[uid]
 
     def _end(self, segment: Segment) -> Iterator[Segment]:
         """Yield the end of a pod as its kubelet says it, if it does."""
