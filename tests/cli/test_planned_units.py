@@ -45,6 +45,7 @@ from koord.core.model.topology_constraint import (
     LayerConstraint,
     TopologyConstraint,
 )
+from koord.core.quota.plugin import Quotas
 from koord.core.topology.layers import Layer
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from koord.core.model.plan import Unit
 
 EXAMPLES: Final = settings(max_examples=max(settings().max_examples // 4, 25))
+FEW: Final = settings(max_examples=max(settings().max_examples // 8, 6))
 CORE: Final = "koordinator.sh/gpu-core"
 RATIO: Final = "koordinator.sh/gpu-memory-ratio"
 BLOCK: Final = TopologyConstraint((LayerConstraint("Block", GatherStrategy.MUST),))
@@ -237,3 +239,39 @@ def test_what_if_tells_all_that_differs(cluster: FakeCluster, edits: list[Edit])
     order = [f"{ref['namespace']}/{ref['name']}" for ref in answer["order"]]
     assert order == [name for name, (standing, _) in after.items() if standing == "Waiting"]
     assert tell_all(state) == before, "nothing is left of it"
+
+
+def make_anew(state: ClusterState) -> FakeCluster:
+    """Return a cluster of its own that has read the objects of a state, and nothing else."""
+    cluster = make_cluster().topology(Layer("Block", "", ("block",)), Layer(NODE_LAYER, "Block"))
+    cluster.quotas(*state.plugin(Quotas).cache.catalog.written.values())
+    for report in state.plugin(Devices).reports.values():
+        cluster.state.plugin(Devices).upsert(report)
+    cluster.nodes(*(state.table.node_at(row) for _, row in state.table.live_rows()))
+    groups = (state.gangs.pod_group(key) for key in state.gangs.keys())  # noqa: SIM118 - no dict
+    cluster.pod_groups(*(group for group in groups if group is not None))
+    pods = (state.observed(uid) for uid in list(state.pods))
+    cluster.pods(*(pod for pod in pods if pod is not None))
+    cluster.state.advance(state.now)
+    return cluster
+
+
+@FEW
+@given(scenes(), st.lists(st.sampled_from(EDITS), min_size=1, max_size=4, unique_by=id))
+def test_a_cluster_in_which_the_edits_were_made_is_as_was_told(
+    cluster: FakeCluster, edits: list[Edit]
+) -> None:
+    """Nothing is carried over: another process reads the objects as the edits leave them."""
+    state, trial = cluster.state, Trial(cluster.state)
+    try:
+        answer = encode(ask_what_if(Reading(state), edits))
+        apply_edits(trial, edits)
+    except EditError:
+        return
+    made = tell_all(make_anew(state).state)
+    for change in answer["units"]:
+        name = f"{change['ref']['namespace']}/{change['ref']['name']}"
+        then = (change["after"]["standing"], change["after"]["reason"])
+        assert made.get(name, (None, None)) == then
+    order = [f"{ref['namespace']}/{ref['name']}" for ref in answer["order"]]
+    assert order == [name for name, (standing, _) in made.items() if standing == "Waiting"]
