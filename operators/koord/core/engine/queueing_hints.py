@@ -8,7 +8,7 @@ all that it requires may fit on the nodes together, each shape counted as if it 
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -41,6 +41,8 @@ class QueueingHints:
         self._has_room: dict[tuple[PodShape, bool], bool] = {}
         self._room: dict[PodShape, float] = {}
         """Shape -> of how many pods of it nodes may have room together."""
+        self._free: dict[int, float] = {}
+        """Column of the node table -> what is free of it on all nodes together."""
         self._touched: dict[PodSelector, bool] = {}
 
     @property
@@ -61,12 +63,19 @@ class QueueingHints:
         return self._has_room_for_all(unit, refused)
 
     def _has_room_for_all(self, unit: Unit, refused: Sequence[Pod]) -> bool:
-        # Room is held for some members of a NonStrict unit, and surplus comes one by one.
-        is_waiting = len(refused) == len(unit.pods) and not unit.lease_seconds
-        return not is_waiting or all(map(self._has_room_for, unit.demands))
+        if not _is_waiting(unit, refused):
+            return True
+        return all(
+            self._has_room_for(demand, count)
+            for count in (self._most_of, self._room_of)
+            for demand in unit.demands
+        )
 
-    def _has_room_for(self, demand: Demand) -> bool:
-        """Whether nodes may have room for as many pods of a demand as it requires."""
+    def _has_room_for(self, demand: Demand, count_room: Callable[[PodShape], float]) -> bool:
+        """Whether nodes may have room for as many pods of a demand as it requires.
+
+        ``count_room`` returns of how many pods of a shape they may have room, or more.
+        """
         if demand.required <= 1:
             return True
         coming = [pod for pod in demand.pods if not (pod.pinned and pod.recorded)]
@@ -74,8 +83,25 @@ class QueueingHints:
         for shape, count in Counter(map(self._cycle.shape_of, coming)).items():
             if left <= 0:
                 break
-            left -= min(count, self._room_of(shape))
+            left -= min(count, count_room(shape))
         return left <= 0
+
+    def _most_of(self, shape: PodShape) -> float:
+        """Return how many pods of a shape would fit if all that is free were on one node."""
+        if self._cycle.may_use_held_room(shape):
+            return float("inf")
+        vector = self._cycle.vector(shape)
+        return min(
+            self._free_in(column) // amount
+            for column, amount in zip(vector.columns, vector.amounts, strict=True)
+        )
+
+    def _free_in(self, column: int) -> float:
+        free = self._free.get(column)
+        if free is None:
+            left = self._cycle.table.allocatable[column] - self._cycle.used[column]
+            free = self._free[column] = float(np.maximum(left, 0).sum(dtype=np.float64))
+        return free
 
     def _room_of(self, shape: PodShape) -> float:
         """Return how many pods of a shape fit on all nodes together, or more."""
@@ -112,8 +138,8 @@ class QueueingHints:
         shape = self._cycle.shape_of(pod)
         fits = self._has_room.get((shape, anywhere))
         if fits is None:
-            room = self._cycle.bounds(shape, np.arange(len(self._cycle.table.nodes)))
-            fits = bool((room if anywhere else room[self._rows]).any())
+            rows = np.arange(len(self._cycle.table.nodes)) if anywhere else self._rows
+            fits = bool(self._cycle.bounds(shape, rows).any())
             self._has_room[shape, anywhere] = fits
         return fits
 
@@ -140,3 +166,11 @@ class QueueingHints:
                 self._pods.selects(pods, pod_labels) for pod_labels in self._moved
             )
         return is_touched
+
+
+def _is_waiting(unit: Unit, refused: Sequence[Pod]) -> bool:
+    """Whether a unit starts with all that it requires, or not at all.
+
+    Room is held for some members of a NonStrict unit, and surplus comes one by one.
+    """
+    return len(refused) == len(unit.pods) and not unit.lease_seconds
