@@ -68,7 +68,7 @@ CASES: tuple[Case, ...] = (
     ),
 )
 """A route, parts of its path, its body, the command, and the part of its document (all of it)."""
-NO_COMMAND = {"Overview", "Map", "Decisions"}
+NO_COMMAND = {"Overview", "Map", "Decisions", "Namespaces"}
 OF_RECORDS = {"Story", "AuditReport", "UsageReport"}
 """Their commands read records, not the cluster."""
 
