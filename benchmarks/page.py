@@ -1,6 +1,9 @@
 """What the page costs a browser: first paint, first rows, a long queue, the map, many changes.
 
-    python -m benchmarks.page [--nodes 5000] [--units 10000] [--changes 60] [--runs 3]
+    python -m benchmarks.page [--nodes 5000] [--units 10000] [--changes 60] [--runs 3] [--tabs 0]
+
+With ``--tabs`` only tabs are opened, so many, of one browser: how many streams they have, and in
+how long another one takes over when the one that has it is closed.
 
 Needs Chromium and Playwright (make page-test). The processor of the browser is slowed down four
 times, as that of a weak notebook; what the server takes to answer is in the times, and what waits
@@ -168,6 +171,32 @@ def measure(looked: Measured, changes: int, runs: int) -> Iterator[Bar]:
     yield Bar("heap with the map", looked.heap(), "MB", 80)
 
 
+def measure_tabs(browser: Any, stage: Stage, count: int) -> Iterator[Bar]:
+    """Open tabs of one browser; headless, all of them are seen."""
+    context = browser.new_context()
+    tabs = [context.new_page() for _ in range(count)]
+    tabs[0].goto(f"{stage.root}/page/#k={KEY}")
+    tabs[0].get_by_text("waits-00000").first.wait_for(timeout=120_000)
+    for tab in tabs:
+        tab.goto(f"{stage.root}/page/queue")
+        tab.get_by_text("waits-00000").first.wait_for(timeout=120_000)
+    stage.read_again()
+    yield Bar(f"streams of {count} tabs", stage.streams, "", 1)
+    yield Bar("a change is in the last tab", _measure_change(stage, tabs, "late"), "s", 5)
+    tabs.pop(0).close()  # which has the stream
+    yield Bar("so with another owner", _measure_change(stage, tabs, "later"), "s", 5)
+
+
+def _measure_change(stage: Stage, tabs: Sequence[Any], name: str) -> float:
+    """Return in how many seconds a new pod is in the first tab and in the last one."""
+    began = time.perf_counter()
+    pod = make_pod(name).gpu(1).created(time.time())
+    stage.change(partial(stage.cluster.pods, pod))
+    for tab in (tabs[0], tabs[-1]):
+        tab.get_by_text(name, exact=False).first.wait_for(timeout=120_000)
+    return time.perf_counter() - began
+
+
 _OPENED: Final = ("first contentful paint", "first rows", "longest task")
 _MOST: Final = (1000, 1500, 200)
 
@@ -185,6 +214,7 @@ def main() -> None:
     parser.add_argument("--units", type=int, default=10_000)
     parser.add_argument("--changes", type=int, default=60)
     parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--tabs", type=int, default=0)
     options = parser.parse_args()
     path = os.environ.get("KOORD_CHROMIUM") or shutil.which("chromium")
     arguments = ["--no-sandbox", "--enable-precise-memory-info"]
@@ -192,7 +222,12 @@ def main() -> None:
     with open_stage(cluster) as stage, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=arguments)
         print("| What | measured | bar |\n|---|---|---|")
-        for bar in measure(Measured(browser, stage), options.changes, options.runs):
+        bars = (
+            measure_tabs(browser, stage, options.tabs)
+            if options.tabs
+            else measure(Measured(browser, stage), options.changes, options.runs)
+        )
+        for bar in bars:
             print(bar.line, flush=True)
         browser.close()
 

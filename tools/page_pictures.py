@@ -19,7 +19,7 @@ from tests.usage.books import make_book
 
 FOLDER = Path(__file__).parents[1] / "docs" / "pictures"
 PICTURES = {
-    "page-overview": ("", "Quotas", 720),
+    "page-overview": ("", "Quotas", 706),
     "page-unit": ("unit/default/podgroup/moe", "tried", 650),
     "page-map": ("map", "stranded", 500),
     "page-usage": ("usage?month=2026-10&quota=research", "38,420.5", 1080),

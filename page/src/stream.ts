@@ -20,13 +20,15 @@ export type News =
   | { kind: "unlocked" };
 
 /** What tabs say to each other besides. */
-type Word = News | { kind: "want"; tab: string; wanted: Wanted[] } | { kind: "who" };
+type Word = (News & { to?: string }) | { kind: "want"; tab: string; wanted: Wanted[] } | { kind: "who" };
 
 const EVENTS = ["hello", "rows", "value", "patch", "gap", "sign"];
 /** Of one stream, as the server has it. */
 const MOST_TOPICS = 8;
 /** So long the others have to say what they follow, when a tab takes over. */
 const TAKEOVER_MS = 50;
+/** So many events of a topic are kept, for tabs that follow it later. */
+const MOST_KEPT = 60;
 const RETRY_MS = 1000;
 const AWAY_MS = 3000;
 const NAME = "koord-stream";
@@ -36,6 +38,8 @@ const tab = `${Date.now()}-${Math.random()}`;
 const bus = "BroadcastChannel" in window && "locks" in navigator ? new BroadcastChannel(NAME) : null;
 const others = new Map<string, Wanted[]>();
 const refused = new Set<string>();
+/** What the stream told of each topic since its answer as a whole. */
+const told = new Map<string, { event: string; data: string }[]>();
 let mine: Wanted[] = [];
 let over: string[] = [];
 let hear: (news: News) => void = () => undefined;
@@ -77,18 +81,32 @@ if (bus) {
   bus.onmessage = ({ data: word }: MessageEvent<Word>) => {
     if (word.kind === "who") say({ kind: "want", tab, wanted: mine });
     else if (word.kind === "want") note(word.tab, word.wanted);
-    else {
+    else if (!word.to || word.to === tab) {
       if (mine.length) hear(word);
       if (isOwner && word.kind === "unlocked") soon(0);
     }
   };
 }
 
-/** Note what another tab follows. Who follows something new has to be told it from the beginning, and so are all. */
+/** Note what another tab follows: it is told what is known of that, or the stream begins again with it. */
 function note(other: string, wanted: Wanted[]): void {
   if (wanted.length) others.set(other, wanted);
   else others.delete(other);
-  if (isOwner && (wanted.length || over.length)) soon(0);
+  if (!isOwner || (!wanted.length && !over.length)) return;
+  const kept = wanted.map(({ topic }) => told.get(topic));
+  if (!wanted.length || !kept.every((events) => events)) return soon(0);
+  for (const each of kept.flat()) if (each) say({ kind: "event", ...each, to: other });
+}
+
+/** Keep what is told of a topic; the server names it first. */
+function keep(event: string, data: string): void {
+  const topic = /^\{"topic": ("(?:[^"\\]|\\.)*")/.exec(data)?.[1];
+  if (!topic) return;
+  const name = JSON.parse(topic) as string;
+  if (event === "hello") told.set(name, []);
+  const events = told.get(name);
+  events?.push({ event, data });
+  if (events && events.length > MOST_KEPT) told.delete(name);
 }
 
 function claim(): void {
@@ -107,6 +125,7 @@ function claim(): void {
     letGo = null;
     window.clearTimeout(pending);
     close();
+    told.clear();
     if (mine.length) claim();
   };
   navigator.locks.request(NAME, { signal: waits.signal }, own).then(end, end);
@@ -132,6 +151,7 @@ function gather(): Wanted[] {
 
 function open(): void {
   close();
+  told.clear();
   const wanted = gather();
   if (!wanted.length || standing.value === "locked") return;
   const topics = wanted.slice(0, MOST_TOPICS).map(({ topic }) => topic);
@@ -144,7 +164,11 @@ function open(): void {
     if (opened.readyState === EventSource.CLOSED && source === opened) void findOut();
   };
   for (const event of EVENTS) {
-    opened.addEventListener(event, (sent) => tell({ kind: "event", event, data: (sent as MessageEvent<string>).data }));
+    opened.addEventListener(event, (sent) => {
+      const { data } = sent as MessageEvent<string>;
+      keep(event, data);
+      tell({ kind: "event", event, data });
+    });
   }
   opened.addEventListener("bye", () => soon(RETRY_MS));
 }
