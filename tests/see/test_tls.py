@@ -51,7 +51,7 @@ def test_a_renewed_certificate_is_used_and_a_broken_one_is_not(tmp_path: Path) -
         ("{address: '0.0.0.0'}", "ADDRESS:PORT"),
         ("{hosts: ['a b']}", "see.hosts"),
         ("{streams: 0}", "see.streams"),
-        ("{actions: [hold]}", "no such field"),
+        ("{verbs: [hold]}", "no such field"),
     ],
 )
 def test_settings_that_would_show_tokens_or_mean_nothing_are_refused(
