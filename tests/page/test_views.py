@@ -447,6 +447,15 @@ def test_of_a_large_map_what_is_in_sight_is_drawn(browser: Any) -> None:
         page.wait_for_url("**/node/many-29*")
 
 
+def test_of_a_large_map_what_changed_is_shown(browser: Any) -> None:
+    """Of many nodes the server tells those that changed."""
+    cluster = make_cluster().nodes(*(make_node(f"many-{at:04}").gpu(8) for at in range(150)))
+    with open_stage(cluster) as stage, look(browser, stage) as looked:
+        looked.open("map", "1,200")
+        stage.change(lambda: cluster.pods(make_pod("more").gpu(8).running("many-0000")))
+        looked.page.locator(".legend").get_by_text("1,192").wait_for()
+
+
 def test_devices_of_pods_that_nobody_recorded_are_not_said_to_be_free(
     browser: Any, stage: Stage
 ) -> None:
