@@ -103,7 +103,7 @@ export interface Remedy {
   kind: string;
   by: string;
   change: Record<string, unknown>;
-  /** `Yes`, `No` or `NotTried`. */
+  /** `Yes`, `YesInOrder`, `No` or `NotTried`. */
   verified: string;
   then: string;
   affects: (string | null)[];

@@ -177,7 +177,7 @@ function Help(props: { value: Explanation; remedies: string; unit: string }) {
       <h2 id="help">What would help</h2>
       <ul class="plain">
         {tried?.map((remedy) => {
-          const edits = remedy.verified === "Yes" ? editsOf(remedy.kind, remedy.change, props.unit) : null;
+          const edits = remedy.verified.startsWith("Yes") ? editsOf(remedy.kind, remedy.change, props.unit) : null;
           return (
             <li key={remedy.id} class="line">
               <span><Tried verified={remedy.verified} /> {remedy.then}</span>
@@ -195,6 +195,7 @@ function Help(props: { value: Explanation; remedies: string; unit: string }) {
 
 /** What was seen when a remedy was tried on a copy: the sentence behind it says the same. */
 function Tried({ verified }: { verified: string }) {
+  if (verified === "YesInOrder") return <span class="tried">✓ tried, in turn</span>;
   if (verified === "Yes") return <span class="tried">✓ tried</span>;
   return <span class="none">{verified === "No" ? "✗ in vain" : "? not tried"}</span>;
 }
