@@ -14,7 +14,7 @@ from koord.core.model.topology_constraint import (
     LayerConstraint,
     TopologyConstraint,
 )
-from koord.core.quota.reasons import InsufficientMax
+from koord.core.quota.reasons import InsufficientMax, RequestAboveMax
 from koord.core.topology.layers import Layer
 from koord.core.topology.reasons import NoDomainFits
 
@@ -64,7 +64,7 @@ def test_gang_over_its_quota_uses_no_domain() -> None:
     big, small = make_gang(cluster, "big", 3, 3), make_gang(cluster, "small", 2, 2)
     outcome = run(cluster, big, small)
     assert [one.unit for one in outcome.placements] == ["default/small"]
-    assert [type(one.reason) for one in outcome.refusals] == [InsufficientMax]
+    assert [type(one.reason) for one in outcome.refusals] == [RequestAboveMax]
     where = outcome.placements[0].topologies[0]
     assert dict(where.used)["Block"] == 1
 
