@@ -77,8 +77,8 @@ def show(request: ReportRequest, kubeconfig: str, context: str, output: ReportOu
     if request.quota and not report.quotas:
         names = sorted({*book.quotas, *book.above, *(key.quota for key in book.sums)} - {""})
         more = " and others" if len(names) > _MOST_NAMED else ""
-        known = f"; there are {', '.join(names[:_MOST_NAMED])}{more}" if names else ""
-        fail(f"quota {request.quota} is not known, and held nothing then{known}", ExitCode.USAGE)
+        choice = f"; there are {', '.join(names[:_MOST_NAMED])}{more}" if names else ""
+        fail(f"quota {request.quota} is not known, and held nothing then{choice}", ExitCode.USAGE)
     if output is ReportOutput.JSON:
         write_document(f"{msgspec.json.encode(encode(report)).decode()}\n")
         return
