@@ -60,8 +60,8 @@ class ScaleUpPlaceholders:
 
     async def list(self) -> list[ScaleUpPlaceholder]:
         """Return those that autoscalers see."""
-        query = f"labelSelector={operators.SCALE_UP}&limit={MOST_LISTED}"
-        listed = await self._client.get(f"{_PATH}?{query}", _WirePlaceholders)
+        params = {"labelSelector": operators.SCALE_UP, "limit": str(MOST_LISTED)}
+        listed = await self._client.get(_PATH, _WirePlaceholders, params)
         return [
             ScaleUpPlaceholder(wire.metadata.name.removeprefix(_PREFIX))
             for wire in listed.items or ()
