@@ -28,6 +28,7 @@ CODED_LABELS: Final = frozenset(
     | {"state", "class", "certainty", "cause", "size_class", "rank", "level", "free", "source"}
     | {"minor", "xid", "loop", "result", "version", "le", "quantile", "generation"}
     | {"implementation", "major", "patchlevel", "vdeviceid", "deviceidx", "zone"}
+    | {"route", "code", "about", "answer", "why"}
 )
 """Labels of series whose values are of a closed set, or numbers."""
 _PLAIN: Final = re.compile(

@@ -224,12 +224,19 @@ def _sorted(amounts: Amounts) -> _Amounts:
 def has_more_room(reason: QuotaExceeded, ledger: Ledger) -> bool:
     """Queueing hint: whether a refused unit is worth another try.
 
-    It is when the quota that refused has more room for some resource that it was short of. A
-    deleted quota limits nothing, nor is a resource limited that it no longer names.
+    It is when the quota that refused has more room for some resource that it was short of; for one
+    that asks for more than ``max``, when that is enough. A deleted quota limits nothing, nor is a
+    resource limited that it no longer names.
     """
     account = ledger.find(reason.quota)
     if account is None:
         return True
+    if isinstance(reason, RequestAboveMax):
+        most = account.spec.max
+        return all(
+            shortage.resource not in most or shortage.requested <= most[shortage.resource]
+            for shortage in reason.shortages
+        )
     limit, used = account.limit(ledger.rules), account.used
     if isinstance(reason, NonPreemptibleOverMin):
         limit, used = account.spec.min, account.non_preemptible_used
