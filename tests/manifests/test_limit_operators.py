@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from tests.builders import make_pod as make_core_pod
 from tests.manifests.attacks import GATE, PLAN, make_pod
 from tests.manifests.conftest import MANIFESTS
 from tests.manifests.scene import Scene
@@ -309,7 +310,7 @@ def test_only_placeholders_are_created(scene: Scene) -> None:
     reservation = ReservationInfo(
         "r", "u", None, status=ReservationState(ReservationPhase.AVAILABLE, node="n")
     )
-    member = make_pod("train-0").gpu(8).requests(cpu=1000).build()
+    member = make_core_pod("train-0").gpu(8).requests(cpu=1000).build()
     for_autoscalers = make_scale_up_placeholder(member, {"spec": {"containers": []}})
     held = make_placeholder(reservation, {"cpu": 1000, "memory": 1})
     for pod in (make_guard("n"), held, for_autoscalers):

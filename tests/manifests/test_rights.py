@@ -218,7 +218,7 @@ def play(box: Sandbox) -> None:
     box.kubectl("wait", available, "--all", "--timeout=30s", "reservations")
     groups = "podgroups.scheduling.sigs.k8s.io"
     box.kubectl("wait", "--for=condition=Bound", f"{groups}/fits", "--timeout=30s")
-    reason = "--for=jsonpath={.status.conditions[?(@.type=='Placed')].reason}=InsufficientNodes"
+    reason = "--for=jsonpath={.status.conditions[?(@.type=='Placed')].reason}=NoSuitableNode"
     box.kubectl("wait", reason, f"{groups}/waits", "--timeout=30s")
     events = "/apis/events.k8s.io/v1/namespaces/default/events"
     wait_for(lambda: has_event(box.client.get(events), "waits"), "an event on the gang that waits")
