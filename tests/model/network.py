@@ -324,15 +324,16 @@ class ModelClient(Client):
         said = None if body is None else decode(encode(body))
         request = Request(method, path, said, media, params or {})
         answer = await self._network.exchange(self._life, request)
-        if answer.status == 403 and parse_path(path).kind in OPTIONAL:
-            self._life.relist_since.pop(parse_path(path).kind, None)
+        target = parse_path(path)
+        if answer.status == 403 and target.kind in OPTIONAL:
+            self._life.relist_since.pop(target.kind, None)
         if answer.status >= 300:
             raise error_of_answer(answer.status, answer.body, None)
-        if method == "GET" and not parse_path(path).name:
+        # A list of one namespace, as of placeholders, says nothing of the others.
+        if method == "GET" and not target.name and not target.namespace:
             meta = decode(answer.body)["metadata"]
-            kind = parse_path(path).kind
-            self._life.see(kind, int(meta["resourceVersion"]), self._network.clock())
-            self._life.relist_since.pop(kind, None)
+            self._life.see(target.kind, int(meta["resourceVersion"]), self._network.clock())
+            self._life.relist_since.pop(target.kind, None)
         return answer.body
 
     @override

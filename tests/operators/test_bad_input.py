@@ -129,7 +129,7 @@ def test_huge_annotations_do_not_prevent_placement(cluster: Cluster) -> None:
 
 def test_pod_with_an_impossible_request_is_unschedulable(cluster: Cluster) -> None:
     cluster.pod("p", gpus=2**31)
-    cluster.expect_pod("p", "InsufficientNodes")
+    cluster.expect_pod("p", "NoSuitableNode")
 
 
 def test_invalid_quota_that_the_server_accepts_is_reported_in_its_status(cluster: Cluster) -> None:
