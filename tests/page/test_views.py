@@ -32,7 +32,7 @@ AXE = ROOT / "page" / "node_modules" / "axe-core" / "axe.min.js"
 VIEWS = {
     "overview": ("", "GPUs"),
     "queue": ("queue", "default/moe"),
-    "queue-room": ("queue?class=Quota", "default/moe"),
+    "queue-room": ("queue?class=Misconfigured", "default/moe"),
     "unit": ("unit/default/podgroup/moe", "What would help"),
     "quotas": ("quotas", "team-b"),
     "quota": ("quotas/team-a", "default/bert-0"),

@@ -29,7 +29,7 @@ from koord.core.quota.admission import has_more_room, try_charge
 from koord.core.quota.ledger import Ledger
 from koord.core.quota.leftovers import PendingUnit, grant_leftovers
 from koord.core.quota.model import ROOT, QuotaRules, QuotaSpec, Usage
-from koord.core.quota.reasons import QuotaExceeded
+from koord.core.quota.reasons import QuotaExceeded, RequestAboveMax
 from koord.core.quota.reclaim import find_entitlement, find_overuse
 from koord.core.quota.solve import ShareInput, solve
 from koord.core.quota.tree import make_tree, replace_spec
@@ -172,7 +172,8 @@ def check_admission(state: State) -> None:
             assert not has_more_room(refusal, ledger), "I13"
             after = state.open_ledger(rules, state.draw_usage())
             had, has = (_slack(compared, refusal.quota) for compared in (ledger, after))
-            assert has_more_room(refusal, after) is (has > had), "I13"
+            helps = has > had and not isinstance(refusal, RequestAboveMax)
+            assert has_more_room(refusal, after) is helps, "I13"
         for name in ledger.names():
             account = ledger.account(name)
             assert account.used.get(KEY, 0) <= account.share[KEY] <= account.spec.max[KEY], "I10"
