@@ -69,13 +69,20 @@ def _find(pod: WirePod) -> WireCondition | None:
     return next((each for each in conditions if each.type == POD_SCHEDULED), None)
 
 
-def _patch(pod: WirePod, reason: str, message: str) -> dict[str, Any]:
-    condition = {
+def make_scheduled_condition(reason: str, message: str) -> dict[str, str]:
+    """Return the condition of a pod that is not scheduled, as autoscalers read it."""
+    return {
         "type": POD_SCHEDULED,
         "status": "False",
         "reason": reason,
         "message": message,
         "lastTransitionTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
     }
+
+
+def _patch(pod: WirePod, reason: str, message: str) -> dict[str, Any]:
     metadata = {"uid": pod.metadata.uid, "resourceVersion": pod.metadata.resource_version}
-    return {"metadata": metadata, "status": {"conditions": [condition]}}
+    return {
+        "metadata": metadata,
+        "status": {"conditions": [make_scheduled_condition(reason, message)]},
+    }

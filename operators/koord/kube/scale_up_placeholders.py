@@ -9,7 +9,6 @@ pods other than the members are left out: they are about pods of another namespa
 import logging
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from datetime import UTC, datetime
 from hashlib import blake2s
 from typing import Any, Final
 
@@ -25,6 +24,7 @@ from koord.kube.client import Client, Media
 from koord.kube.errors import Conflict, KubeError, NotFound
 from koord.kube.objects import ref_of_pod
 from koord.kube.placeholders import make_idle_pod
+from koord.kube.scale_up_marks import make_scheduled_condition
 from koord.kube.translate.amounts import write_amounts
 from koord.kube.translate.pod_conditions import POD_SCHEDULED, UNSCHEDULABLE
 from koord.kube.wire import WireCondition, WireObjectMeta
@@ -75,7 +75,7 @@ class ScaleUpPlaceholders:
                 await self._client.post(_PATH, make_placeholder(pod, seen))
             await self._client.patch(
                 f"{_PATH}/{_PREFIX}{pod.uid}/status",
-                _make_status(message),
+                {"status": {"conditions": [make_scheduled_condition(UNSCHEDULABLE, message)]}},
                 Media.STRATEGIC_MERGE_PATCH,
             )
         except NotFound:
@@ -161,14 +161,3 @@ def _meets(labels: Mapping[str, str], need: Mapping[str, Any]) -> bool:
             return value is not None
         case _:
             return value is None
-
-
-def _make_status(message: str) -> dict[str, Any]:
-    condition = {
-        "type": POD_SCHEDULED,
-        "status": "False",
-        "reason": UNSCHEDULABLE,
-        "message": message,
-        "lastTransitionTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-    }
-    return {"status": {"conditions": [condition]}}

@@ -89,45 +89,30 @@ class OpenConnections:
         oldest.end()
 
 
-class LimitedConnection(asyncio.Protocol):
-    """One connection: hands everything to the protocol of the server, within its limits.
+class ForwardingConnection(asyncio.Protocol):
+    """One connection: hands everything to the protocol of the server, once it is taken in."""
 
-    That protocol is made once the connection is taken in, so those that are not cost little.
-    """
-
-    def __init__(
-        self, connections: OpenConnections, make_protocol: Callable[[], asyncio.Protocol]
-    ) -> None:
-        self.peer = ""
-        self._open = connections
+    def __init__(self, make_protocol: Callable[[], asyncio.Protocol]) -> None:
         self._make_protocol = make_protocol
         self._protocol: asyncio.Protocol | None = None
         self._transport: asyncio.Transport | None = None
-        self._received = 0
-        self._deadline: asyncio.TimerHandle | None = None
 
-    def end(self) -> None:
-        if self._transport is not None:
-            self._transport.abort()
+    def take_in(self, transport: asyncio.Transport) -> None:
+        """Take the connection in, or end it: the protocol is made afterwards."""
+        raise NotImplementedError
 
     @override
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         if not isinstance(transport, asyncio.Transport):
             raise TypeError("HTTP needs a stream")
         self._transport = transport
-        self.peer = peer_of(transport)
-        self._open.admit(self)
-        limit = self._open.limits.seconds
-        self._deadline = asyncio.get_running_loop().call_later(limit, self.end)
+        self.take_in(transport)
         self._protocol = self._make_protocol()
         self._protocol.connection_made(transport)
 
     @override
     def data_received(self, data: bytes) -> None:
-        self._received += len(data)
-        if self._received > self._open.limits.received_bytes:
-            self.end()
-        elif self._protocol is not None:
+        if self._protocol is not None:
             self._protocol.data_received(data)
 
     @override
@@ -136,9 +121,6 @@ class LimitedConnection(asyncio.Protocol):
 
     @override
     def connection_lost(self, exc: Exception | None) -> None:
-        self._open.forget(self)
-        if self._deadline is not None:
-            self._deadline.cancel()
         if self._protocol is not None:
             self._protocol.connection_lost(exc)
 
@@ -151,6 +133,45 @@ class LimitedConnection(asyncio.Protocol):
     def resume_writing(self) -> None:
         if self._protocol is not None:
             self._protocol.resume_writing()
+
+
+class LimitedConnection(ForwardingConnection):
+    """A connection within its limits: those that are not taken in cost little."""
+
+    def __init__(
+        self, connections: OpenConnections, make_protocol: Callable[[], asyncio.Protocol]
+    ) -> None:
+        super().__init__(make_protocol)
+        self.peer = ""
+        self._open = connections
+        self._received = 0
+        self._deadline: asyncio.TimerHandle | None = None
+
+    def end(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    @override
+    def take_in(self, transport: asyncio.Transport) -> None:
+        self.peer = peer_of(transport)
+        self._open.admit(self)
+        limit = self._open.limits.seconds
+        self._deadline = asyncio.get_running_loop().call_later(limit, self.end)
+
+    @override
+    def data_received(self, data: bytes) -> None:
+        self._received += len(data)
+        if self._received > self._open.limits.received_bytes:
+            self.end()
+        else:
+            super().data_received(data)
+
+    @override
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._open.forget(self)
+        if self._deadline is not None:
+            self._deadline.cancel()
+        super().connection_lost(exc)
 
 
 def peer_of(transport: asyncio.BaseTransport) -> str:

@@ -14,6 +14,8 @@ from typing import Final
 
 from typing_extensions import override
 
+from koord.runtime.connections import ForwardingConnection
+
 IDLE_SECONDS: Final = 20.0
 MOST: Final = 2000
 _SHARE: Final = 2
@@ -60,17 +62,15 @@ class Visitors:
             visitor.idle_since = time.monotonic()
 
 
-class Visitor(asyncio.Protocol):
-    """One connection: hands everything to the protocol that ``make`` returns."""
+class Visitor(ForwardingConnection):
+    """A connection that ends when nothing was asked for a while."""
 
-    def __init__(self, visitors: Visitors, make: Callable[[], asyncio.Protocol]) -> None:
+    def __init__(self, visitors: Visitors, make_protocol: Callable[[], asyncio.Protocol]) -> None:
+        super().__init__(make_protocol)
         self.requests = 0
         """Which are answered now."""
         self.idle_since = time.monotonic()
         self._visitors = visitors
-        self._make = make
-        self._protocol: asyncio.Protocol | None = None
-        self._transport: asyncio.Transport | None = None
         self._look: asyncio.TimerHandle | None = None
 
     def end(self) -> None:
@@ -87,23 +87,9 @@ class Visitor(asyncio.Protocol):
             self._look = asyncio.get_running_loop().call_later(left, self._end_if_idle)
 
     @override
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        if not isinstance(transport, asyncio.Transport):
-            raise TypeError("HTTP needs a stream")
-        self._transport = transport
+    def take_in(self, transport: asyncio.Transport) -> None:
         self._visitors.admit(transport, self)
         self._end_if_idle()
-        self._protocol = self._make()
-        self._protocol.connection_made(transport)
-
-    @override
-    def data_received(self, data: bytes) -> None:
-        if self._protocol is not None:
-            self._protocol.data_received(data)
-
-    @override
-    def eof_received(self) -> bool | None:
-        return self._protocol.eof_received() if self._protocol is not None else None
 
     @override
     def connection_lost(self, exc: Exception | None) -> None:
@@ -111,15 +97,4 @@ class Visitor(asyncio.Protocol):
             self._look.cancel()
         if self._transport is not None:
             self._visitors.forget(self._transport)
-        if self._protocol is not None:
-            self._protocol.connection_lost(exc)
-
-    @override
-    def pause_writing(self) -> None:
-        if self._protocol is not None:
-            self._protocol.pause_writing()
-
-    @override
-    def resume_writing(self) -> None:
-        if self._protocol is not None:
-            self._protocol.resume_writing()
+        super().connection_lost(exc)

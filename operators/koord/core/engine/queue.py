@@ -14,7 +14,7 @@ from enum import Enum, auto
 from itertools import islice
 
 from koord.core.engine.plugin import Plugin, QueueingHint
-from koord.core.engine.queueing_hints import QueueingHints
+from koord.core.engine.queueing_hints import Chance, QueueingHints
 from koord.core.engine.refused_units import Blocked, RefusedUnits
 from koord.core.engine.state import ClusterState
 from koord.core.engine.steps import MOST_PER_UNIT
@@ -471,12 +471,11 @@ class Queue:
     def _wake_for_room(self, hints: QueueingHints, refused: Blocked) -> None:
         """Requeue a unit for which there may be room, as long as nobody else has taken it."""
         key = refused.unit.key
-        if not self._concerns(hints, refused):
-            return
-        if self._may_start(hints, refused):
+        chance = self._chance_of(hints, refused)
+        if chance is Chance.ALL:
             del self.blocked[key]
             self._ready[key], self._woken[key] = refused.unit, refused
-        else:
+        elif chance is Chance.PART:
             self._outdated[key] = None
 
     def _sleeps_again(self, hints: QueueingHints, unit: Unit) -> bool:
@@ -495,11 +494,11 @@ class Queue:
             return hints.may_start(refused.unit, refused.pods)
         return True
 
-    def _concerns(self, hints: QueueingHints, blocked: Blocked) -> bool:
-        """Whether changes concern a unit; if that cannot be told, planning decides."""
-        with self._isolated.of(blocked.unit.key):
-            return hints.concern(blocked.unit, blocked.pods)
-        return True
+    def _chance_of(self, hints: QueueingHints, refused: Blocked) -> Chance:
+        """Return how much of a unit may fit; if that cannot be told, planning decides."""
+        with self._isolated.of(refused.unit.key):
+            return hints.chance_of(refused.unit, refused.pods)
+        return Chance.ALL
 
 
 def find_pending(state: ClusterState) -> list[Unit]:

@@ -9,6 +9,7 @@ all that it requires may fit on the nodes together, each shape counted as if it 
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from enum import Enum, auto
 
 import numpy as np
 
@@ -20,6 +21,14 @@ from koord.core.model.plan import Demand, Unit
 from koord.core.model.pods import Pod, PodShape
 from koord.core.plugins.inter_pod import InterPodSession
 from koord.core.plugins.pod_affinity import SelectorIndex
+
+
+class Chance(Enum):
+    """How much of a refused unit may fit by now."""
+
+    NONE = auto()
+    PART = auto()
+    ALL = auto()
 
 
 class QueueingHints:
@@ -50,17 +59,21 @@ class QueueingHints:
         """Whether pods may fit that need nothing but room."""
         return bool(self._rows.size) or bool(self._removed_anti_affinity)
 
-    def concern(self, unit: Unit, refused: Sequence[Pod]) -> bool:
-        """Whether one of the refused pods of a unit may be placed now."""
-        for session in self._cycle.relieving:
-            session.relieve(unit)
-        return any(map(self._may_fit, refused))
+    def chance_of(self, unit: Unit, refused: Sequence[Pod]) -> Chance:
+        """Return what the changes may have made possible for a unit with refused pods."""
+        self._relieve(unit)
+        if not any(map(self._may_fit, refused)):
+            return Chance.NONE
+        return Chance.ALL if self._has_room_for_all(unit, refused) else Chance.PART
 
     def may_start(self, unit: Unit, refused: Sequence[Pod]) -> bool:
         """Whether nodes may have room for all that a unit requires, whatever has changed."""
+        self._relieve(unit)
+        return self._has_room_for_all(unit, refused)
+
+    def _relieve(self, unit: Unit) -> None:
         for session in self._cycle.relieving:
             session.relieve(unit)
-        return self._has_room_for_all(unit, refused)
 
     def _has_room_for_all(self, unit: Unit, refused: Sequence[Pod]) -> bool:
         if not _is_waiting(unit, refused):
