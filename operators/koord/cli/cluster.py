@@ -39,6 +39,7 @@ from koord.core.quota.model import ROOT, QuotaOptions
 from koord.core.quota.reclaim import Overuse
 from koord.core.quota.status import HOOK_FAILED, QuotaCondition, Summary
 from koord.core.suspend.plugin import SuspendOptions
+from koord.domains.autoscaler_settings import read_reported as read_reported_autoscaler
 from koord.domains.load import NODE_METRICS
 from koord.domains.load_settings import read_reported as read_reported_load
 from koord.domains.migration_settings import read_reported as read_reported_migration
@@ -123,6 +124,7 @@ async def read_cluster(
             plan_options = (
                 find_quota_options(leader_report, statuses.values()),
                 load,
+                read_reported_autoscaler(leader_report.autoscaler if leader_report else None),
                 suspend,
                 *of_owners.plan_options(),
             )

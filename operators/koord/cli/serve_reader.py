@@ -34,6 +34,7 @@ from koord.cli.object_notes import ObjectNotes
 from koord.core.engine.state import ClusterState
 from koord.core.eviction.preemption import find_nominations
 from koord.core.suspend.plugin import SuspendOptions
+from koord.domains.autoscaler_settings import read_reported as read_reported_autoscaler
 from koord.domains.load_settings import read_reported as read_reported_load
 from koord.domains.owner_settings import read_reported as read_owner_settings
 from koord.domains.placement import PODS
@@ -90,7 +91,8 @@ def _find_basis(leader: Leader | None) -> tuple[object, ...]:
     report = cast("LeaderReport | None", leader.report) if leader is not None else None
     if report is None:
         return ()
-    return report.compat, report.quota, report.load, report.suspend, report.owners
+    settings = report.quota, report.load, report.autoscaler, report.suspend, report.owners
+    return report.compat, *settings
 
 
 async def find_plan_settings(client: Client, leader: Leader | None) -> PlanSettings:
@@ -102,6 +104,7 @@ async def find_plan_settings(client: Client, leader: Leader | None) -> PlanSetti
     options = (
         find_quota_options(report, ()),
         load.options,
+        read_reported_autoscaler(report.autoscaler if report is not None else None),
         suspend,
         *owners.plan_options(),
     )

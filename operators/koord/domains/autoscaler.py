@@ -6,7 +6,7 @@ from typing import Final
 from typing_extensions import override
 
 from koord.api.keys import autoscaler as keys
-from koord.core.autoscaler.options import AutoscalerOptions, Signal
+from koord.core.autoscaler.options import AutoscalerOptions
 from koord.core.autoscaler.plugin import NAME, ElasticNodes
 from koord.core.engine.plugin import Plugin
 from koord.domains.planning import Planning, PlanOptions
@@ -31,12 +31,11 @@ class AutoscalerPodReader(PodReader):
 
 def _make_plugins(options: PlanOptions) -> Iterable[Plugin]:
     # Koordinator leaves it to the taints.
-    return () if options.compat else (ElasticNodes(),)
+    return () if options.compat else (ElasticNodes(options.of(AutoscalerOptions)),)
 
 
 def _reads_pods(options: PlanOptions) -> bool:
-    is_told = options.of(AutoscalerOptions).signal is not Signal.NONE
-    return is_told and not options.compat
+    return options.of(AutoscalerOptions).is_on and not options.compat
 
 
 PLANNING: Final = Planning(

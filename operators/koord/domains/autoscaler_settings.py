@@ -1,9 +1,9 @@
 """Whether and how cluster autoscalers are told of pods: the section ``autoscaler``."""
 
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Final, Literal, TypeAlias
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 from typing_extensions import override
 
 from koord.api.resource import ResourceQuantity
@@ -15,6 +15,8 @@ from koord.kube.translate.amounts import to_amounts
 
 _Name: TypeAlias = Annotated[str, Field(min_length=1, max_length=317)]
 _DEFAULT_PODS: Final = 110
+_MOST_REPORTED: Final = 8192
+"""Characters of a section: there may be many kinds of nodes."""
 _DEFAULTS = AutoscalerOptions()
 
 
@@ -73,6 +75,14 @@ class AutoscalerSettings(Section):
     has shrunk to nothing. Kinds that the cluster has need not be named."""
 
     @property
+    def as_reported(self) -> dict[str, Any] | None:
+        """The section as the leader reports it, without defaults; None if off, or too long."""
+        if not self.options.is_on:
+            return None
+        section = self.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+        return section if len(str(section)) <= _MOST_REPORTED else None
+
+    @property
     def options(self) -> AutoscalerOptions:
         return AutoscalerOptions(
             Signal(self.signal),
@@ -85,3 +95,11 @@ class AutoscalerSettings(Section):
     @override
     def plan_options(self) -> Iterable[object]:
         yield self.options
+
+
+def read_reported(section: Mapping[str, Any] | None) -> AutoscalerOptions:
+    """Return the options that a leader reports; off if they make no sense here."""
+    try:
+        return AutoscalerSettings.model_validate(section or {}).options
+    except ValidationError:
+        return AutoscalerOptions()

@@ -58,7 +58,7 @@ class LeaderReport(Struct, rename="camel", frozen=True, omit_defaults=True):
     ``feed`` is the address at which it serves records of its decisions; empty: it does not.
     ``compat``: it follows Koordinator's behaviour where the two differ.
     ``load`` is the section ``loadAware`` without defaults; None: load does not count.
-    ``migration`` is that section, likewise.
+    ``migration`` and ``autoscaler`` are those sections, likewise.
     ``suspend``: it resumes suspended Jobs that ask for it.
     ``owners`` are the kinds that a site has added to those of which gangs are found from owners, as
     in the configuration; None: no gangs are found from owners.
@@ -78,6 +78,7 @@ class LeaderReport(Struct, rename="camel", frozen=True, omit_defaults=True):
     quota: QuotaReport | None = None
     load: Mapping[str, Any] | None = None
     migration: Mapping[str, Any] | None = None
+    autoscaler: Mapping[str, Any] | None = None
     suspend: bool = False
     owners: tuple[Mapping[str, Any], ...] | None = None
     compat: bool = False

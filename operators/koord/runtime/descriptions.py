@@ -15,6 +15,7 @@ from koord.core.quota.ledger import Ledger
 from koord.core.quota.model import NO_USAGE, QuotaName
 from koord.core.quota.reclaim import find_overuse
 from koord.core.quota.status import summarise
+from koord.domains.autoscaler_settings import AutoscalerSettings
 from koord.domains.load_settings import LoadAwareSettings
 from koord.domains.migration_settings import MigrationSettings
 from koord.domains.owner_settings import OwnerSettings
@@ -108,6 +109,7 @@ def report_queue(parts: "Parts") -> dict[str, Any]:
         "compat": settings.compat is Compat.KOORDINATOR,
         "load": settings.of(LoadAwareSettings).as_reported,
         "migration": settings.of(MigrationSettings).as_reported,
+        "autoscaler": settings.of(AutoscalerSettings).as_reported,
         "suspend": settings.of(SuspendSettings).enabled,
         "owners": settings.of(OwnerSettings).report(),
         "quota": convert(settings.of(QuotaSettings).options, QuotaReport, from_attributes=True),

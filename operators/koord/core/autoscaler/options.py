@@ -33,3 +33,7 @@ class AutoscalerOptions:
     marks_topology: bool = False
     kinds: tuple[Node, ...] = ()
     """Nodes such as could come although there is none."""
+
+    @property
+    def is_on(self) -> bool:
+        return self.signal is not Signal.NONE

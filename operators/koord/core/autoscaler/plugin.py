@@ -20,11 +20,14 @@ from koord.core.autoscaler.nodes import (
     may_start,
     type_of,
 )
+from koord.core.autoscaler.options import AutoscalerOptions
+from koord.core.autoscaler.reasons import NodesMayCome, NoKindSuits
 from koord.core.engine.arrays import NO_LIMIT, Ints, Rows
 from koord.core.engine.cause import Cause
 from koord.core.engine.cycle import Cycle
 from koord.core.engine.node_table import NodeTable
-from koord.core.engine.plugin import FilterReach, Plugin, Session
+from koord.core.engine.plugin import FilterReach, Growing, Plugin
+from koord.core.engine.reasons import NewNodes
 from koord.core.model.nodes import Node
 from koord.core.model.pods import PodShape
 
@@ -69,7 +72,8 @@ class ElasticNodes(Plugin):
 
     name = NAME
 
-    def __init__(self) -> None:
+    def __init__(self, options: AutoscalerOptions | None = None) -> None:
+        self._options = options or AutoscalerOptions()
         self._leaving: dict[int, str] = {}
         """Row -> the taint that says it."""
         self._young: dict[int, Node] = {}
@@ -132,8 +136,10 @@ class ElasticNodes(Plugin):
         return most
 
     @override
-    def open(self, cycle: Cycle) -> "ElasticNodesSession | None":
-        return ElasticNodesSession(self._leaving, cycle.table) if self._leaving else None
+    def open(self, cycle: Cycle) -> "NewNodesSession | None":
+        if self._leaving:
+            return ElasticNodesSession(self._leaving, cycle.table, self._options)
+        return NewNodesSession(self._options) if self._options.is_on else None
 
 
 def _count(node: Node) -> int:
@@ -145,13 +151,31 @@ def find_elastic(plugins: Iterable[Plugin]) -> ElasticNodes | None:
     return next((plugin for plugin in plugins if isinstance(plugin, ElasticNodes)), None)
 
 
-class ElasticNodesSession(Session):
-    """The nodes that are about to go, in one cycle."""
+class NewNodesSession(Growing):
+    """The kinds of nodes that may come, in one cycle."""
 
     name = NAME
+
+    def __init__(self, options: AutoscalerOptions) -> None:
+        self._options = options
+
+    @override
+    def new_nodes(self, shape: PodShape) -> NewNodes | None:
+        if not self._options.is_on:
+            return None
+        suits = any(could_hold(kind, shape) for kind in self._options.kinds)
+        return NodesMayCome() if suits else NoKindSuits()
+
+
+class ElasticNodesSession(NewNodesSession):
+    """The nodes that are about to go, too."""
+
     reach = FilterReach.NOTHING
 
-    def __init__(self, leaving: dict[int, str], table: NodeTable) -> None:
+    def __init__(
+        self, leaving: dict[int, str], table: NodeTable, options: AutoscalerOptions
+    ) -> None:
+        super().__init__(options)
         self._leaving = leaving
         self._limits = np.full(len(table.nodes), NO_LIMIT, dtype=np.int64)
         self._limits[list(leaving)] = 0

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeVar
 
 from koord.core.engine.arrays import NO_LIMIT, Ints, Mask, Rows
 from koord.core.engine.cause import Cause
+from koord.core.engine.reasons import NewNodes
 from koord.core.engine.scoring import ScoreTerms
 from koord.core.model.plan import (
     Assignment,
@@ -508,6 +509,14 @@ class Aligned(Session):
         return None
 
 
+class Growing(Session):
+    """Knows of nodes that are not there yet and may come."""
+
+    def new_nodes(self, shape: PodShape) -> NewNodes | None:  # noqa: ARG002 - for overriding
+        """Return what is known of them for a pod that no node takes even if it is empty."""
+        return None
+
+
 class Holding(Session):
     """Holds room for certain pods."""
 
@@ -539,6 +548,7 @@ CAPABILITIES: Final[tuple[type[Session], ...]] = (
     Relieving,
     Reactive,
     Aligned,
+    Growing,
     Holding,
     Strategic,
 )

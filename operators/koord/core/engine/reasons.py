@@ -1,5 +1,6 @@
 """Why nodes refuse pods, and why a unit does not fit on the nodes."""
 
+from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final
@@ -87,6 +88,17 @@ class Closed:
         if self.detail.startswith(_NODE_CONDITIONS):
             return f"Check the conditions of {nodes}, tainted {self.detail}."
         return self.cause.advice.format(detail=self.detail, nodes=nodes)
+
+
+class NewNodes(ReasonContext):
+    """What is known of nodes that are not there yet, for a pod that none which is there takes."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def may_hold(self) -> bool:
+        """Whether one of them could take it: then it waits for room, and nobody has to edit it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +252,7 @@ class InsufficientNodes(Reason):
 class NoSuitableNode(InsufficientNodes):
     """No node would take such a pod even if nothing else ran: each is too small or does not match.
 
-    Room that becomes free is of no use to it.
+    Room that becomes free is of no use to it, and no kind of nodes is known that may come for it.
     """
 
     code: ClassVar = "NoSuitableNode"

@@ -37,7 +37,9 @@ def explain_shortage(
     suits_none = _suits_no_node(cycle, shape, checks)
     is_kept_out = any(entry.cause.keeps_out for entry in refused)
     more_nodes = 0 if suits_none else None if is_kept_out else _more_nodes(cycle, shape, want - fit)
-    kind = NoSuitableNode if suits_none and len(cycle.table) else InsufficientNodes
+    new_nodes = cycle.new_nodes(shape) if suits_none else None
+    waits_for_nodes = not len(cycle.table) or (new_nodes is not None and new_nodes.may_hold)
+    kind = NoSuitableNode if suits_none and not waits_for_nodes else InsufficientNodes
     return kind(
         want=want,
         fit=fit,
@@ -48,6 +50,7 @@ def explain_shortage(
         request=request,
         more_nodes=more_nodes,
         elsewhere=_look_elsewhere(cycle, shape, checks, resource, placed),
+        context=new_nodes,
     )
 
 

@@ -19,6 +19,7 @@ from koord.core.engine.plugin import (
     Aligned,
     Charging,
     FilterReach,
+    Growing,
     Hold,
     Holding,
     Ordering,
@@ -29,6 +30,7 @@ from koord.core.engine.plugin import (
     Strategic,
     in_order,
 )
+from koord.core.engine.reasons import NewNodes
 from koord.core.engine.scoring import ScoreTerms
 from koord.core.engine.steps import Steps
 from koord.core.model.plan import Unit
@@ -101,6 +103,7 @@ class CycleView:
         self._reacting = pick(Reactive, "is_reactive")
         self._hinting = pick(Aligned, "hints")
         self._aligning = pick(Aligned, "align")
+        self._growing = pick(Growing, "new_nodes")
         self._holding = pick(Holding, "holds")
         self.strategic = pick(Strategic, "strategy")
 
@@ -331,6 +334,11 @@ class CycleView:
         """Return the detail of a cause that is counted by detail."""
         details = (session.detail(cause, shape, row) for session in self._filtering)
         return next((name for name in details if name), "")
+
+    def new_nodes(self, shape: PodShape) -> NewNodes | None:
+        """Return what is known of new nodes for a pod that no node takes even if it is empty."""
+        answers = (session.new_nodes(shape) for session in self._growing)
+        return next((nodes for nodes in answers if nodes is not None), None)
 
     def not_now(self, unit: Unit) -> Reason | None:
         """Return why a unit is not to be planned now, of the first session that says so."""
