@@ -17,11 +17,12 @@ RUN python -m venv /opt/uv \
 # Dependencies change less often than the sources, so they make a layer of their own. None of them
 # is built here: what has no wheel would run its own code first.
 COPY pyproject.toml uv.lock ./
-RUN /opt/uv/bin/uv sync --frozen --no-default-groups --extra nvml --no-install-project --no-build \
-    --compile-bytecode
+RUN /opt/uv/bin/uv sync --frozen --no-default-groups --extra nvml --extra self-signed \
+    --no-install-project --no-build --compile-bytecode
 COPY README.md LICENSE ./
 COPY operators operators
-RUN /opt/uv/bin/uv sync --frozen --no-default-groups --extra nvml --no-editable --compile-bytecode
+RUN /opt/uv/bin/uv sync --frozen --no-default-groups --extra nvml --extra self-signed --no-editable \
+    --compile-bytecode
 # The bill of materials, as installed: SPDX in JSON.
 COPY tools/sbom.py tools/
 RUN /opt/koord/bin/python tools/sbom.py koord-operators > /opt/koord/sbom.spdx.json

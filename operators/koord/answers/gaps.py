@@ -25,6 +25,12 @@ from koord.core.model.pods import Pod
 _ROLE_SHOWS: Final = "the ClusterRole koord-user shows more"
 _OTHERS: Final = "pods of other namespaces"
 _NAMES: Final = "names of their units"
+_ONE_DIGIT: Final = AnswerGap(
+    "amounts of others",
+    GapCause.HIDDEN,
+    "positions, and more of sums than one digit,",
+    are_many=True,
+)
 _LEADER_KNOWS: Final = "what only the operators know"
 NO_TARGET: Final = Target(TargetKind.POD, "", "")
 """For answers about no object."""
@@ -60,7 +66,8 @@ def find_gaps(reading: Reading, target: Target) -> tuple[AnswerGap, ...]:
         for kind, is_seen in sights.items()
         if not is_seen
     )
-    return (*absent, *hidden, *unnamed, *_find_unread(reading, target))
+    rounded = () if reading.sight.amounts else (_ONE_DIGIT,)
+    return (*absent, *hidden, *unnamed, *rounded, *_find_unread(reading, target))
 
 
 def list_warnings(

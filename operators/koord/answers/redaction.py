@@ -164,7 +164,8 @@ class Sight:
     Without all quotas there may be those in ``quota_namespaces``, and those of the asker's pods:
     ``quota_names`` are both, where they were looked up. Nodes come with their devices. ``units``
     are pods and gangs (``namespace/name``) that the asker may get by name where she may not list.
-    ``events`` is about the one object of a question.
+    ``events`` is about the one object of a question. Without ``amounts`` those of others and all
+    positions are hidden, too.
     """
 
     namespaces: frozenset[str] | None = None
@@ -175,13 +176,14 @@ class Sight:
     reservations: bool = True
     units: frozenset[str] = frozenset()
     events: bool = True
+    amounts: bool = True
     is_complete: bool = True
     """Whether it was asked of all namespaces."""
 
     @property
     def is_whole(self) -> bool:
         sees_kinds = self.quotas and self.nodes and self.reservations and self.events
-        return self.namespaces is None and sees_kinds
+        return self.namespaces is None and sees_kinds and self.amounts
 
     @property
     def digest(self) -> str:
@@ -190,6 +192,7 @@ class Sight:
             return ""
         names = ["*"] if self.namespaces is None else sorted(self.namespaces)
         kinds = [self.quotas, self.nodes, self.reservations, self.events, self.is_complete]
+        kinds.append(self.amounts)
         parts = [names, sorted(self.quota_namespaces), sorted(self.units), kinds]
         return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 

@@ -9,7 +9,7 @@ import logging
 import signal
 import sys
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from functools import partial
 from pathlib import Path
 from ssl import SSLContext
@@ -53,7 +53,7 @@ from koord.see.manifests import ServerDefaults
 from koord.see.observed import Observed
 from koord.see.series import ServeSeries
 from koord.see.snapshots import Gaps, OnDemand, Records, Snapshots
-from koord.see.tls import CertificateFiles, InvalidCertificate
+from koord.see.tls import CertificateFiles, InvalidCertificate, ServerCertificate
 from koord.see.token_access import LOOPBACK, TokenAccess
 from koord.see.visitors import IDLE_SECONDS, Visitor, Visitors
 from koord.store.errors import StoreError
@@ -61,10 +61,14 @@ from koord.store.feed import FeedAddress, FeedError
 from koord.store.retention import Keep
 
 T = TypeVar("T")
+MakeCertificate = Callable[[Collection[str]], ServerCertificate | None]
 
 SERVICE: Final = "koord-serve"
 STREAMS_EACH: Final = 3
 WAITING_EACH: Final = 4
+_NO_LIBRARY: Final = (
+    "see.selfSigned needs the library cryptography: install koord-operators[self-signed]"
+)
 _PATIENCE_SECONDS: Final = 10.0
 """How long what is read on demand may take."""
 _NO_RECORDS: Final = AnswerGap("records of decisions", GapCause.NO_FEED, "what was decided")
@@ -76,7 +80,7 @@ def serve(config: Path | None, kubeconfig: str, context: str) -> None:
     try:
         settings = load_settings(config) if config else Settings()
         credentials = find_credentials(kubeconfig, context)
-        certificate = _open_certificate(settings.of(SeeSettings))
+        make_certificate = find_certificate(settings.of(SeeSettings))
     except (InvalidConfiguration, KubeError, InvalidCertificate) as error:
         fail(str(error), ExitCode.USAGE)
     configure_logging(settings.log_format)
@@ -85,7 +89,7 @@ def serve(config: Path | None, kubeconfig: str, context: str) -> None:
     FAILURES.report = FailureLines().report
     see = settings.of(SeeSettings)
     try:
-        asyncio.run(_run(see, credentials, certificate))
+        asyncio.run(_run(see, credentials, make_certificate))
     except OSError as error:
         fail(f"cannot listen on {see.address}: {error.strerror}", ExitCode.UNREADABLE)
     except KubeError as error:
@@ -93,14 +97,23 @@ def serve(config: Path | None, kubeconfig: str, context: str) -> None:
     sys.stdout.flush()
 
 
-def _open_certificate(see: SeeSettings) -> CertificateFiles | None:
+def find_certificate(see: SeeSettings) -> MakeCertificate:
+    """Return what makes the certificate for names of the server. Raises InvalidCertificate."""
+    if see.self_signed:
+        try:
+            # Not there in every installation, and only for tests.
+            from koord.see.self_signed import SelfSignedCertificate  # noqa: PLC0415
+        except ImportError as error:
+            raise InvalidCertificate(_NO_LIBRARY) from error
+        return SelfSignedCertificate
     if not see.tls.cert_file:
-        return None
-    return CertificateFiles(Path(see.tls.cert_file), Path(see.tls.key_file))
+        return lambda _: None
+    files = CertificateFiles(Path(see.tls.cert_file), Path(see.tls.key_file))
+    return lambda _: files
 
 
 async def _run(
-    see: SeeSettings, credentials: Credentials, certificate: CertificateFiles | None
+    see: SeeSettings, credentials: Credentials, make_certificate: MakeCertificate
 ) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -131,7 +144,7 @@ async def _run(
                 asyncio.create_task(reader.run()),
                 asyncio.create_task(_keep_current(reader, snapshots)),
                 asyncio.create_task(
-                    _serve(see, client, snapshots, namespace, certificate, store=store)
+                    _serve(see, client, snapshots, namespace, make_certificate, store=store)
                 ),
             ]
             if store is not None:
@@ -198,16 +211,19 @@ async def _serve(
     client: Client,
     snapshots: Snapshots,
     namespace: str,
-    certificate: CertificateFiles | None,
+    make_certificate: MakeCertificate,
     *,
     store: ServedStore | None,
 ) -> NoReturn:
-    names = (SERVICE, f"{SERVICE}.{namespace}", f"{SERVICE}.{namespace}.svc")
+    own = (SERVICE, f"{SERVICE}.{namespace}", f"{SERVICE}.{namespace}.svc")
+    names = frozenset((*LOOPBACK, *own, *see.hosts))
+    certificate = make_certificate(names)
     access = TokenAccess(
         TokenReviews(client),
         AccessReviews(client),
-        frozenset((*LOOPBACK, *names, *see.hosts)),
+        names,
         is_secure=see.is_secure,
+        hides_amounts=see.hide_others,
     )
     limits = Limits(streams=see.streams, streams_each=STREAMS_EACH, waiting_each=WAITING_EACH)
     visitors = Visitors().within(count_descriptors())

@@ -57,6 +57,9 @@ class SeeSettings(Section):
     """Where it listens. Any other address than those of the loopback needs `tls` or
     `behindTlsProxy`."""
     tls: TlsSettings = TlsSettings()
+    self_signed: bool = Field(default=False, strict=True)
+    """Whether it makes a certificate for itself, [for tests](serve.md#install): nobody vouches for
+    it, and its digest is in the log."""
     behind_tls_proxy: bool = Field(default=False, strict=True)
     """Whether a proxy before it speaks TLS to browsers, and plain HTTP to it."""
     hosts: tuple[_HostName, ...] = Field(default=(), max_length=64)
@@ -64,6 +67,10 @@ class SeeSettings(Section):
     loopback."""
     streams: int = Field(default=100, ge=1, le=10_000, strict=True)
     """How many streams may be open, three of them of one user."""
+
+    hide_others: bool = Field(default=False, strict=True)
+    """Whether who may not list all pods learns [neither positions nor exact
+    amounts](serve.md#hide-amounts) of others."""
 
     store: str = Field(default="", max_length=4096, pattern=_STORE)
     """`sqlite:` and the absolute path of a file: records of decisions and what pods held are kept
@@ -84,9 +91,11 @@ class SeeSettings(Section):
     def _check_tls(self) -> Self:
         if bool(self.tls.cert_file) != bool(self.tls.key_file):
             raise ValueError("tls: certFile and keyFile are given together")
-        if self.tls.cert_file and self.behind_tls_proxy:
+        if self.self_signed and self.tls.cert_file:
+            raise ValueError("selfSigned: with tls it has a certificate; give one of both")
+        if self.speaks_tls and self.behind_tls_proxy:
             raise ValueError("behindTlsProxy: with tls it speaks TLS itself; give one of both")
-        if not (self.is_local or self.tls.cert_file or self.behind_tls_proxy):
+        if not (self.is_local or self.is_secure):
             raise ValueError(
                 f"address: {self.address} is reached from elsewhere, so tokens would be read on "
                 "the way: set tls.certFile and tls.keyFile, or behindTlsProxy: true"
@@ -106,4 +115,9 @@ class SeeSettings(Section):
     @property
     def is_secure(self) -> bool:
         """Whether browsers talk to it by TLS."""
-        return bool(self.tls.cert_file) or self.behind_tls_proxy
+        return self.speaks_tls or self.behind_tls_proxy
+
+    @property
+    def speaks_tls(self) -> bool:
+        """Whether it has a certificate itself."""
+        return bool(self.tls.cert_file) or self.self_signed

@@ -9,6 +9,7 @@ from koord.answers.audit_analysis import AuditAnalysis, AuditScope
 from koord.answers.audit_report import hide_names
 from koord.answers.encoding import encode
 from koord.answers.envelope import AnswerGap, GapCause
+from koord.answers.hidden_amounts import hide_in_audit
 from koord.answers.timeline import make_timeline
 from koord.api.quantity import parse_age_seconds
 from koord.core.usage.segments import Window
@@ -38,6 +39,8 @@ def begin_audit_report(snapshot: Snapshot, ask: Ask) -> Callable[[], WithGaps]:
     scope = AuditScope(params.get("namespace", ""), params.get("quota", ""))
     if scope.namespace and not sight.sees(scope.namespace):
         raise NothingThere(f"there is no namespace {scope.namespace}, or you may not see it")
+    if not (sight.amounts or scope.namespace):
+        raise InvalidQuery("namespace: name one of yours; sums over all of them are not shown")
     if scope.quota and not sight.sees_quota(scope.quota):
         raise NothingThere(f"there is no ElasticQuota {scope.quota}, or you may not see it")
     analyse = None if source is None else source.analyse
@@ -49,7 +52,8 @@ def begin_audit_report(snapshot: Snapshot, ask: Ask) -> Callable[[], WithGaps]:
         except StoreError as error:
             log.warning("The store cannot be read", extra={"problem": str(error)})
             stored = _analyse_nothing(window, scope)
-        return WithGaps(encode(hide_names(stored.report, sight)), stored.gaps)
+        seen = hide_in_audit(hide_names(stored.report, sight), sight)
+        return WithGaps(encode(seen), stored.gaps)
 
     return report
 

@@ -10,6 +10,11 @@ from koord.answers.envelope import AnswerGap, GapCause
 from koord.answers.fragmentation import Fragmentation, view_fragmentation
 from koord.answers.gpu_map import MapNode, view_map
 from koord.answers.health import encode_finding, find_sick, see_sick
+from koord.answers.hidden_amounts import (
+    hide_in_fragmentation,
+    hide_in_overview,
+    hide_in_quota,
+)
 from koord.answers.overview import view_overview
 from koord.answers.queue_view import QueueEntry
 from koord.answers.quota_view import encode_in_full, view_quota, view_quotas
@@ -29,7 +34,9 @@ from koord.see.snapshots import Snapshot
 
 def show_overview(snapshot: Snapshot, _: Ask) -> Any:
     view = view_overview(snapshot.reading.state, snapshot.waiting, snapshot.at)
-    return encode(replace(view, over=redact(view, snapshot.reading.sight.hide).over))
+    sight = snapshot.reading.sight
+    view = replace(view, over=redact(view, sight.hide).over)
+    return encode(hide_in_overview(view, sight))
 
 
 def list_queue(snapshot: Snapshot, _: Ask) -> tuple[QueueEntry, ...]:
@@ -39,7 +46,7 @@ def list_queue(snapshot: Snapshot, _: Ask) -> tuple[QueueEntry, ...]:
 def list_quotas(snapshot: Snapshot, _: Ask) -> list[Row]:
     sight = snapshot.reading.sight
     return [
-        encode(redact(quota, sight.hide))
+        encode(hide_in_quota(redact(quota, sight.hide), sight))
         for quota in view_quotas(snapshot.reading.state).quotas
         if sight.sees_quota(quota.summary.name)
     ]
@@ -52,7 +59,7 @@ def show_quota(snapshot: Snapshot, ask: Ask) -> Any:
     if view is None:
         or_hidden = "" if sight.quotas else ", or you may not see it"
         raise NothingThere(f"there is no ElasticQuota {name} in force{or_hidden}")
-    return encode_in_full(redact(view, sight.hide))
+    return encode_in_full(hide_in_quota(redact(view, sight.hide), sight))
 
 
 def list_namespaces(snapshot: Snapshot, _: Ask) -> dict[str, Any]:
@@ -63,7 +70,8 @@ def list_namespaces(snapshot: Snapshot, _: Ask) -> dict[str, Any]:
 
 
 def show_fragmentation(snapshot: Snapshot, _: Ask) -> Any:
-    return encode(Fragmentation(view_fragmentation(snapshot.reading.state)))
+    value = Fragmentation(view_fragmentation(snapshot.reading.state))
+    return encode(hide_in_fragmentation(value, snapshot.reading.sight))
 
 
 def list_findings(snapshot: Snapshot, _: Ask) -> list[Row]:

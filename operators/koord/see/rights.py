@@ -52,8 +52,16 @@ class UserSight:
 class UserRights:
     """Finds the sights of users."""
 
-    def __init__(self, reviews: AccessReviews, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        reviews: AccessReviews,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        hides_amounts: bool = False,
+    ) -> None:
+        """With ``hides_amounts`` those of others are hidden from who may not list all pods."""
         self._reviews = reviews
+        self._hides_amounts = hides_amounts
         self._clock = clock
         self._kept: OrderedDict[bytes, UserSight] = OrderedDict()
         self._new = Buckets(NEW_PER_SECOND, NEW_BURST, clock)
@@ -100,6 +108,7 @@ class UserRights:
             namespaces=None if pods.value else seen,
             quotas=quotas.value,
             quota_namespaces=with_quotas,
+            amounts=pods.value or not self._hides_amounts,
             is_complete=is_complete,
         )
         return UserSight(sight, until, frozenset(chosen), is_complete)

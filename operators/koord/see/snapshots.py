@@ -19,6 +19,7 @@ from koord.answers.audit_analysis import AuditScope
 from koord.answers.envelope import AnswerGap
 from koord.answers.happenings import Subject
 from koord.answers.health import HealthFinding
+from koord.answers.hidden_amounts import hide_in_queue
 from koord.answers.outlook import limit_time
 from koord.answers.queue_view import QueueEntry
 from koord.answers.reading import Reading, Target
@@ -194,7 +195,8 @@ class Snapshot:
     def waiting(self) -> tuple[QueueEntry, ...]:
         """Everything that waits: one plan of all of it, for all who ask."""
         if self._base is not self:
-            return hide_others(self._base.waiting, self.reading.sight)
+            seen = hide_others(self._base.waiting, self.reading.sight)
+            return hide_in_queue(seen, self.reading.sight)
         is_over = limit_time(_FORESIGHT_SECONDS, time.monotonic)
         return find_waiting(self.reading, self.target, is_over)
 

@@ -7,14 +7,23 @@ Connections that are open keep what they began with.
 import logging
 import ssl
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import ClassVar, Final, Protocol
 
 log = logging.getLogger(__name__)
-_LEAST: Final = ssl.TLSVersion.TLSv1_2
+LEAST_VERSION: Final = ssl.TLSVersion.TLSv1_2
 
 
 class InvalidCertificate(Exception):  # noqa: N818 - what it says is what is wrong
     """The files are not a certificate and its key."""
+
+
+class ServerCertificate(Protocol):
+    """A certificate and its key; ``context`` has those that count now."""
+
+    context: ssl.SSLContext
+
+    def read_again(self) -> bool:
+        """Look whether there is another one to be used, and say whether there was."""
 
 
 class CertificateFiles:
@@ -28,7 +37,7 @@ class CertificateFiles:
         self._files = certificate, key
         self._seen: tuple[bytes, bytes] | None = None
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self.context.minimum_version = _LEAST
+        self.context.minimum_version = LEAST_VERSION
         self._read()
 
     def read_again(self) -> bool:

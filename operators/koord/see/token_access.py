@@ -48,13 +48,15 @@ class GivenToken(NamedTuple):
 class TokenAccess:
     """Recognises users by tokens. ``hosts`` are the names of this server, without a port.
 
-    With ``is_secure`` browsers talk to it by TLS, directly or with a proxy before it.
+    With ``is_secure`` browsers talk to it by TLS, directly or with a proxy before it. With
+    ``hides_amounts`` tenants learn neither positions nor exact amounts of others.
     """
 
     tokens: TokenReviews
     access: AccessReviews
     hosts: Collection[str] = LOOPBACK
     is_secure: bool = True
+    hides_amounts: bool = False
     sessions: Sessions = field(default_factory=Sessions)
     login: str = LOGIN
     _rights: UserRights = field(init=False)
@@ -63,7 +65,7 @@ class TokenAccess:
     )
 
     def __post_init__(self) -> None:
-        self._rights = UserRights(self.access)
+        self._rights = UserRights(self.access, hides_amounts=self.hides_amounts)
 
     def check_host(self, request: web.Request) -> None:
         if _name_of(request.host) not in self.hosts:

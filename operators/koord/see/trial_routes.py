@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from koord.answers.edits import MOST_EDITS, EditError
 from koord.answers.encoding import encode
+from koord.answers.hidden_amounts import hide_in_what_if
 from koord.answers.outcomes import view_outcomes
 from koord.answers.outlook import limit_time
 from koord.answers.reading import KindName
@@ -78,6 +79,7 @@ def try_edits(snapshot: Snapshot, ask: Ask) -> Any:
         answer = ask_what_if(reading, edits, limits[1], before)
     except EditError as error:
         raise InvalidQuery(f"edits: {error}") from None
+    answer = hide_in_what_if(answer, reading.sight)
     return WithGaps(encode(answer), (*forms.gaps, *answer.gaps))
 
 

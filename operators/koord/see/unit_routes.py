@@ -8,6 +8,7 @@ from typing import Any, Final
 from koord.answers.encoding import encode
 from koord.answers.envelope import AnswerGap, GapCause
 from koord.answers.happenings import Subject
+from koord.answers.hidden_amounts import hide_in_explanation
 from koord.answers.outlook import limit_time
 from koord.answers.reading import Target, TargetKind, TargetNotFoundError, describe_missing
 from koord.answers.remedies import RemedyActor, encode_remedies
@@ -49,7 +50,7 @@ def _refuse_hidden_reservation(snapshot: Snapshot, target: Target) -> None:
 
 
 def explain_unit(snapshot: Snapshot, ask: Ask) -> Any:
-    return encode(_explain(snapshot, ask))
+    return encode(hide_in_explanation(_explain(snapshot, ask), snapshot.reading.sight))
 
 
 def find_remedies(snapshot: Snapshot, ask: Ask) -> Any:

@@ -9,6 +9,7 @@ from typing import Final
 
 from koord.answers.encoding import encode
 from koord.answers.envelope import AnswerGap, GapCause
+from koord.answers.hidden_amounts import hide_in_usage
 from koord.answers.usage import find_parents
 from koord.answers.usage_report import make_report
 from koord.answers.usage_sight import hide_others
@@ -62,7 +63,8 @@ def begin_usage_report(snapshot: Snapshot, ask: Ask) -> Callable[[], WithGaps]:
                 book, gaps = kept(period.window), ()
             except StoreError as error:
                 log.warning("The store cannot be read", extra={"problem": str(error)})
-        return WithGaps(encode(make_report(hide_others(book, sight), quota)), gaps)
+        seen = hide_in_usage(hide_others(book, sight), sight)
+        return WithGaps(encode(make_report(seen, quota)), gaps)
 
     return report
 
