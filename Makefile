@@ -20,7 +20,7 @@ export PLAYWRIGHT_SKIP_BROWSER_DOWNLOAD := 1
 # Use the system certificates, which may include a company's own authority.
 export UV_SYSTEM_CERTS ?= true
 .DEFAULT_GOAL := help
-.PHONY: page page-check page-test controllers help demo test coverage test-versions check soak bench format crds policies site reference chart image audit clean
+.PHONY: page page-check page-test controllers help demo test coverage test-versions check soak laws bench format crds policies site reference chart image audit clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile
@@ -64,6 +64,9 @@ soak: .venv/ready ## run crash scenarios and random operations in a model of a c
 	@$(BIN)/python -m tests.framework.soak
 	@$(BIN)/python -m tests.preemption.soak
 	@$(BIN)/python -m tests.reservation.soak
+
+laws: .venv/ready ## try each law of the tests on random examples: EXAMPLES=10000 of each, ARGS="tests/queue" selects
+	@EXAMPLES=$(EXAMPLES) $(BIN)/pytest $(UNIT) --hypothesis-profile=laws --timeout=0 $(ARGS)
 
 bench: .venv/ready ## measure placement, as a share of what the API server can do (ARGS="--quick")
 	@$(BIN)/koord sandbox build

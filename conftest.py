@@ -1,23 +1,27 @@
 """Options of the test suite; pytest reads them before it collects tests."""
 
 import gc
+import os
 import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 # The benchmarks are no part of what is installed; tests find them in the checkout.
 if str(ROOT := Path(__file__).parent) not in sys.path:
     sys.path.append(str(ROOT))
 
 # No deadline: the time of an example depends on the load of the machine. Examples are the same in
-# every run, so that a change is judged by itself; `make soak` and the night look for new ones.
+# every run, so that a change is judged by itself; `make laws` and `make soak` look for new ones.
 settings.register_profile("ci", deadline=None, derandomize=True)
-# For the night: pytest --hypothesis-profile=nightly --timeout=0
-settings.register_profile("nightly", deadline=None, derandomize=False, max_examples=100_000)
-# For laws of one area, by hand: pytest --hypothesis-profile=laws --timeout=0 tests/queue
-settings.register_profile("laws", deadline=None, derandomize=False, max_examples=10_000)
+settings.register_profile(
+    "laws",
+    deadline=None,
+    derandomize=False,
+    max_examples=int(os.environ.get("EXAMPLES") or 10_000),
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile("ci")
 
 # Until the tests are collected nothing but what stays is made: looking for garbage there takes

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.builders import make_pod
 from tests.owners.frameworks import TRAINING, Jobs, owned_by, replica
 from tests.owners.test_worked_examples import pytorch
+from tests.support.laws import examples
 from tests.support.work import grows_with
 
 from koord.core.model.constraints import PodLabels
@@ -84,7 +85,7 @@ events = st.one_of(
 
 
 @given(happens=st.lists(events, min_size=1, max_size=8))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_what_is_written_in_another_namespace_changes_no_gang(happens: list[Event]) -> None:
     tenants = Tenants()
     jobs = tenants.jobs

@@ -7,6 +7,7 @@ import json
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.audit.test_story import FIELDS, KINDS, Records, at, example, ms
+from tests.support.laws import examples
 
 from koord.answers.audit import to_text
 from koord.answers.audit_analysis import AuditAnalysis, AuditScope
@@ -304,7 +305,7 @@ def test_blame_adds_up_to_what_was_waited(steps):
     assert 0 <= blame.total - blame.unattributed - blamed <= 2 * len(steps)
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(st.lists(st.tuples(st.sampled_from(["Room", "Quota"]), st.integers(1, 4)), max_size=8))
 def test_counted_repeats_give_the_report_of_the_refusals_that_there_were(runs):
     collapsed, whole, minute = Stream(), Stream(), 0

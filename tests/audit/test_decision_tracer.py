@@ -14,6 +14,7 @@ from tests.controllers.scene import Scene
 from tests.device.test_plugin import gpu_cluster, part, whole
 from tests.numa.test_plugin import PINNED, numa_cluster
 from tests.numa.test_plugin import pod as numa_pod
+from tests.support.laws import examples
 
 from koord.controllers.decision_log import DecisionLog
 from koord.controllers.decision_tracer import MOST_LINES, DecisionTracer
@@ -50,7 +51,7 @@ SIZES = st.lists(st.tuples(st.integers(1, 8), st.integers(0, 8)), min_size=1, ma
 
 
 @given(SIZES, st.integers(1, 4), st.integers(1, 3))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_the_first_node_of_the_table_is_the_one_that_is_taken(sizes, gpus, pods):
     cluster = make_cluster()
     for at, (cpus, cards) in enumerate(sizes):

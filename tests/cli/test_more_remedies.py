@@ -12,6 +12,7 @@ from tests.builders import GPU, make_node, make_pod, make_pod_group, make_quota,
 from tests.cli.readings import NOW, make_reading
 from tests.cli.test_remedies import gang, too_large
 from tests.objects import upsert_quota, upsert_topology
+from tests.support.laws import examples
 
 from koord.answers import remedy_room
 from koord.answers.encoding import encode
@@ -233,7 +234,7 @@ def test_what_waits_before_it_is_planned_too(ahead: tuple[int, ...], seen: str) 
     assert ("also after all" in remedy.text()) == (seen == "YesInOrder")
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(
     ends=st.lists(st.one_of(st.none(), st.integers(1, 100)), max_size=5),
     pods=st.integers(1, 4),

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.builders import GPU, make_pod, make_pod_group, make_quota
 from tests.cluster import make_cluster
+from tests.support.laws import examples
 
 from koord.answers import pending
 from koord.answers.edits import (
@@ -62,7 +63,7 @@ EDITS: list[Edit] = [
 ]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.lists(st.sampled_from(EDITS), max_size=5), st.integers(0, 5))
 def test_after_any_edits_what_waits_is_what_a_new_queue_says(
     edits: list[Edit], undone: int

@@ -1,6 +1,6 @@
 """What waits is planned once for units that ask for the same: with the outcome of planning each.
 
-pytest --hypothesis-profile=laws --timeout=0 tests/cli/test_planned_units.py
+make laws ARGS=tests/cli/test_planned_units.py
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tests.builders import GPU, make_node, make_pod, make_pod_group, make_quota, select_pods
 from tests.cluster import SCORING, make_cluster
 from tests.device.nodes import a100x8
+from tests.support.laws import examples
 
 from koord.answers.edits import (
     AddNodes,
@@ -54,8 +55,8 @@ if TYPE_CHECKING:
     from koord.core.engine.state import ClusterState
     from koord.core.model.plan import Unit
 
-EXAMPLES: Final = settings(max_examples=max(settings().max_examples // 4, 25))
-FEW: Final = settings(max_examples=max(settings().max_examples // 8, 6))
+EXAMPLES: Final = settings(max_examples=examples(25))
+FEW: Final = settings(max_examples=examples(12))
 CORE: Final = "koordinator.sh/gpu-core"
 RATIO: Final = "koordinator.sh/gpu-memory-ratio"
 BLOCK: Final = TopologyConstraint((LayerConstraint("Block", GatherStrategy.MUST),))

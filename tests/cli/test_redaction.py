@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from tests.builders import GPU, make_node, make_pod, make_pod_group, make_quota
 from tests.cli.readings import NOW, make_reading
 from tests.objects import upsert_quota
+from tests.support.laws import examples
 
 import koord.core
 from koord.answers.encoding import encode
@@ -253,7 +254,7 @@ NAMES_OF_GANGS = st.lists(
 )
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(NAMES_OF_GANGS, st.sampled_from([1, 4, 8]))
 def test_who_others_are_changes_nothing(names: list[str], gpus: int) -> None:
     """Two clusters that differ in names of others only, in the same order, give equal answers."""
@@ -264,7 +265,7 @@ def test_who_others_are_changes_nothing(names: list[str], gpus: int) -> None:
     assert "secret" not in told
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(NAMES_OF_GANGS, st.sampled_from([1, 4, 8]))
 def test_more_rights_take_nothing_away(names: list[str], gpus: int) -> None:
     others = {name: f"secret-{name}" for name in sorted(names)}
@@ -281,7 +282,7 @@ def test_more_rights_take_nothing_away(names: list[str], gpus: int) -> None:
     assert {key for key, found in few.items() if found} <= {k for k, found in full.items() if found}
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(NAMES_OF_GANGS, st.sampled_from([1, 4, 8]), st.integers(1, 3))
 def test_answers_change_nothing(names: list[str], gpus: int, times: int) -> None:
     others = {name: f"team-{name}" for name in sorted(names)}

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tests.builders import GPU, make_node, make_pod, make_pod_group, make_quota
 from tests.cli.readings import LEADING, NOW, make_reading
 from tests.objects import upsert_quota
+from tests.support.laws import examples
 from typer.testing import CliRunner
 
 from koord.answers.edits import AddNodes, Cordon, SetMinMember, Trial, apply_edits
@@ -161,7 +162,7 @@ def test_a_quota_that_is_too_small() -> None:
     assert "AddNodes" not in found
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(
     nodes=st.integers(0, 4),
     full=st.integers(0, 2),

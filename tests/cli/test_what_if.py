@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tests.builders import GPU, make_node, make_pod, make_pod_group, make_quota
 from tests.cli.readings import LEADING, make_reading
 from tests.objects import upsert_quota
+from tests.support.laws import examples
 from typer.testing import CliRunner
 
 from koord.answers.edits import (
@@ -147,7 +148,7 @@ EDITS: list[Edit] = [
 ]
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(st.lists(st.sampled_from(EDITS), max_size=6, unique_by=id))
 def test_nothing_is_left_of_what_was_tried(edits: list[Edit]) -> None:
     reading = make_scene()

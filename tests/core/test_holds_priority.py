@@ -12,6 +12,7 @@ from tests.builders import make_pod, make_pod_group
 from tests.cluster import SCORING, placed_on, plan_in
 from tests.core.test_holds import A, B, Scene, started
 from tests.objects import upsert_namespace
+from tests.support.laws import examples
 
 from koord.core.engine.holds import assume_holds
 from koord.core.engine.queue import unit_of
@@ -135,7 +136,7 @@ def test_many_equal_units_are_tried_over_the_room_of_others_once() -> None:
     assert runs < 10
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     low=st.integers(0, 3),
     high=st.integers(0, 3),

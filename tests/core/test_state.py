@@ -9,6 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from tests.builders import make_node, make_pod, make_pod_group, select_pods
 from tests.cluster import make_cluster, open_cycle
 from tests.objects import remove_pod_group, upsert_pod_group
+from tests.support.laws import examples
 
 from koord.core.engine.state import ClusterState
 from koord.core.model.pods import Pod, PodPhase, RecordedPlan
@@ -158,7 +159,9 @@ class StateMachine(RuleBasedStateMachine):
         assert set(self.state.gangs.members("default/g")) == members
 
 
-StateMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+StateMachine.TestCase.settings = settings(
+    max_examples=examples(60), stateful_step_count=30, deadline=None
+)
 TestState = StateMachine.TestCase
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tests.builders import make_node, make_pod, make_pod_group
 from tests.cluster import FakeCluster
 from tests.eviction.test_rebalance import owned
+from tests.support.laws import examples
 
 from koord.core.balance.batch_reclaim import BatchReclaimRules, ReclaimPast
 from koord.core.balance.model import Thresholds
@@ -429,7 +430,7 @@ class Play:
 PRESSED = replace(SETTINGS, batch_reclaim=BatchReclaimRules(65.0, 30.0))
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(
     pods=st.lists(
         st.tuples(

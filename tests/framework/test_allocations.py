@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.builders import make_pod
 from tests.cluster import make_cluster, make_unit
+from tests.support.laws import examples
 
 from koord.core.engine.allocations import CycleChanges, NodeAllocations
 from koord.core.engine.cause import Cause
@@ -152,7 +153,7 @@ def test_what_if_needs_no_copy_and_restores_the_same_seat() -> None:
     assert placement.assignments[0].allocations == (Seat(1),)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(-1, 2), st.integers(0, 9)), max_size=25))
 def test_bookkeeping_equals_a_list_of_what_is_where(steps: list[tuple[int, int, int]]) -> None:
     """Pods are charged, moved, discharged and forgotten in any order."""

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.builders import make_node, make_pod
 from tests.cluster import make_cluster, make_unit
+from tests.support.laws import examples
 
 from koord.core.engine.cause import Cause
 from koord.core.engine.plugin import Charging, Plugin
@@ -154,7 +155,7 @@ def test_pods_that_are_there_may_stay_above_the_limit() -> None:
     assert cycle.can_stay(cycle.shape_of(pods(1)[0].build()), "n0")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     st.lists(st.integers(0, 6000), min_size=1, max_size=5),
     st.integers(1, 12),

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.builders import make_pod
 from tests.cluster import make_cluster, make_unit
 from tests.framework.object_store import ObjectStore
+from tests.support.laws import examples
 
 from koord.controllers.commit import Commit, commit
 from koord.core.engine.plugin import Plugin
@@ -190,7 +191,7 @@ def look_up(document: Any, first: str, second: str) -> Any:
     return document.get(first, {}).get(second)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(DOCUMENTS, st.dictionaries(st.tuples(KEYS, KEYS), st.none() | VALUES, max_size=4))
 def test_undone_write_leaves_every_field_as_it_was(
     document: dict[str, Any], fields: dict[tuple[str, str], Any]

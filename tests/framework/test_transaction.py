@@ -7,9 +7,10 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.framework.walk import Walk
+from tests.support.laws import examples
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 @given(st.integers(0, 2**32), st.integers(1, 40))
 def test_every_session_is_restored_by_a_rollback(seed: int, steps: int) -> None:
     walk = Walk(random.Random(seed).randrange)

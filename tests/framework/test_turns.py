@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.builders import make_pod
 from tests.cluster import make_cluster, make_unit
+from tests.support.laws import examples
 
 from koord.core.engine.plugin import Admitting, Plugin, QueueingHint
 from koord.core.model.reasons import Reason, WakesOn
@@ -127,7 +128,7 @@ def test_only_one_plugin_may_order() -> None:
 
 
 @pytest.mark.isolates
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.integers(0, 6), st.lists(st.integers(-1, 8), max_size=12))
 def test_no_order_of_a_plugin_loses_or_doubles_a_unit(count: int, order: list[int]) -> None:
     class Careless(Plugin):

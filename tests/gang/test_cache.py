@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.builders import make_pod, make_pod_group
+from tests.support.laws import examples
 
 from koord.core.gang.cache import GangCache
 from koord.core.gang.quorum import Ready, completed_at, count_quorum, demands
@@ -206,7 +207,7 @@ def test_answers_are_cached_until_a_change() -> None:
     assert demands(book, A) != before
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(CHANGES)
 def test_updated_cache_equals_a_rebuilt_one(changes: list[Pod | ObservedPodGroup | str]) -> None:
     world, book = World(), GangCache()
@@ -219,7 +220,7 @@ def test_updated_cache_equals_a_rebuilt_one(changes: list[Pod | ObservedPodGroup
         assert changed <= book.touched(), "nothing changes unnoticed"
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(CHANGES)
 def test_deleted_objects_leave_nothing_behind(changes: list[Pod | ObservedPodGroup | str]) -> None:
     world, book = World(), GangCache()

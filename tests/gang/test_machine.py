@@ -7,7 +7,6 @@ The rules are stated here a second time, from the pods alone, without the code u
 from __future__ import annotations
 
 import math
-import os
 from copy import deepcopy
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -19,6 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.builders import make_node, make_pod, make_pod_group
 from tests.cluster import SCORING, make_cluster, open_cycle, plan_in, plan_once
 from tests.objects import remove_pod_group, upsert_pod_group
+from tests.support.laws import examples
 from tests.support.machines import check_100_000_steps
 
 from koord.core.engine.holds import Holds
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 
 GANGS = ("default/a", "default/b", "default/c")
 GPUS = 4
-STEPS = int(os.environ.get("KOORD_MACHINE_STEPS", "60"))
-EXAMPLES = int(os.environ.get("KOORD_MACHINE_EXAMPLES", "60"))
 
 NO_ROOM = {
     InsufficientNodes.code,
@@ -355,8 +353,8 @@ class Gangs(RuleBasedStateMachine):
 TestGangs = Gangs.TestCase
 TestGangs.pytestmark = [pytest.mark.timeout(600)]  # what fails is made small first
 TestGangs.settings = settings(
-    max_examples=EXAMPLES,
-    stateful_step_count=STEPS,
+    max_examples=examples(60),
+    stateful_step_count=60,
     deadline=None,
     suppress_health_check=list(HealthCheck),
 )

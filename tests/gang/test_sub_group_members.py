@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.builders import make_pod, make_pod_group
 from tests.cluster import SCORING, FakeCluster, make_cluster
+from tests.support.laws import examples
 
 from koord.answers.explain import PlacementState, explain_gang
 from koord.answers.queue_view import view_queue
@@ -265,7 +266,7 @@ def is_complete(name: str, counts: dict[str, int]) -> bool:
     return bool(whole) and useful >= 3
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     events=st.lists(st.tuples(st.sampled_from(("come", "come", "end")), names), max_size=24),
     least=st.sampled_from((None, 1)),

@@ -9,6 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from msgspec.structs import replace
+from tests.support.laws import examples
 
 from koord.api.keys import operators
 from koord.kube.election import (
@@ -440,4 +441,6 @@ def replace_version(claim: Claim, version: int) -> Claim:
 
 
 TestManyProcesses = ManyProcesses.TestCase
-TestManyProcesses.settings = settings(max_examples=400, stateful_step_count=25, deadline=None)
+TestManyProcesses.settings = settings(
+    max_examples=examples(400), stateful_step_count=25, deadline=None
+)

@@ -7,6 +7,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.load.load_cluster import NOW, LoadCluster, make_pod, node_of, options_of, saying
+from tests.support.laws import examples
 
 from koord.core.load.model import NodeLoad, PodLoad
 from koord.core.load.options import LoadOptions, LoadThresholds
@@ -93,7 +94,7 @@ def describe(cluster: LoadCluster) -> Any:
     } | {"expired": sorted(columns.expired)}
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(OPTIONS, EVENTS)
 def test_numbers_are_those_of_a_restart(options: LoadOptions, events: list[Any]) -> None:
     cluster = LoadCluster(options)
@@ -112,7 +113,7 @@ def test_numbers_are_those_of_a_restart(options: LoadOptions, events: list[Any])
     assert describe(again) == describe(cluster)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(OPTIONS, EVENTS)
 def test_use_is_never_below_the_report(options: LoadOptions, events: list[Any]) -> None:
     cluster = LoadCluster(options)
@@ -125,7 +126,7 @@ def test_use_is_never_below_the_report(options: LoadOptions, events: list[Any]) 
         assert cluster.used(node)["cpu"] >= base
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(OPTIONS, EVENTS)
 def test_nothing_is_kept_of_a_cluster_that_is_empty_again(
     options: LoadOptions, events: list[Any]

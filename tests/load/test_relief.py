@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.cluster import make_unit
 from tests.load.load_cluster import GI, NOW, LoadCluster, make_pod, node_of, options_of
+from tests.support.laws import examples
 
 from koord.core.load.options import LoadThresholds
 
@@ -75,7 +76,7 @@ def test_it_is_said_of_the_pod_until_it_is_gone() -> None:
     assert cluster.aware.over_load(pod) is None
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.integers(0, 10_000), min_size=3, max_size=3), st.integers(1, 8))
 def test_relief_changes_nothing_for_who_fits_and_leaves_nothing_behind(
     used: list[int], count: int

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.laws import examples
 
 from koord.core.migration.arbitration import (
     Answer,
@@ -200,7 +201,7 @@ def test_a_rate_per_workload_is_told_from_past_moves() -> None:
 
 
 @given(st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_limits_hold_whatever_comes(data: st.DataObject) -> None:
     count = data.draw(st.integers(1, 14))
     pods = [

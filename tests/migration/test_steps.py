@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.laws import examples
 
 from koord.core.migration.memory import count_returns, find_left_nodes, find_recently_moved
 from koord.core.migration.model import (
@@ -261,7 +262,7 @@ SEEN = st.builds(
     st.booleans(),
     st.sampled_from(["", "room"]),
 )
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 def test_nobody_is_to_be_evicted_without_a_place(
     job: MigrationJob,
     seen: SeenCluster,

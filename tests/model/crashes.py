@@ -8,13 +8,13 @@ oracle judges the end state from objects and answers of the API.
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import islice
 
 from tests.model.network import CrashPoint
 from tests.model.oracle import Oracle
 from tests.model.scenarios import Scenario
 from tests.model.steps import Step, Story, quiet
 from tests.model.world import World, open_world
+from tests.support.laws import sample
 
 CONVERGED_SECONDS = 10.0
 """This long after a start and after the last change by others, all placements are done."""
@@ -46,11 +46,12 @@ def points_of(scenario: Scenario) -> Iterator[tuple[Story, str]]:
             yield Story(scenario.story.seed, (crash, *scenario.story.steps)), kind
 
 
-def try_all(scenario: Scenario, tally: Tally, every: int = 1) -> None:
-    """Run a scenario without a crash, and once per crash point, or per so many of them."""
+def try_all(scenario: Scenario, tally: Tally, most: int | None = None) -> None:
+    """Run a scenario without a crash, and once per crash point, or for so many of them."""
     tally.scenarios += 1
     judge(scenario.story, tally)
-    for story, kind in islice(points_of(scenario), 0, None, every):
+    points = list(points_of(scenario))
+    for story, kind in points if most is None else sample(points, most):
         tally.points += 1
         tally.writes[kind] += 1
         judge(story, tally, processes=2)

@@ -22,7 +22,7 @@ STEPS = 100
 """Operations of one example, approximately."""
 EXAMPLES = 50
 """Examples of one round, which has one seed."""
-EXAMPLES_IN_CI = 10
+EXAMPLES_IN_CI = 3
 
 _SETTINGS = settings(
     stateful_step_count=STEPS,

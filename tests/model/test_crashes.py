@@ -1,6 +1,6 @@
 """After a crash at any write the next process reaches the right end state.
 
-``make soak`` runs more scenarios, each with a crash at every write.
+``make soak`` runs more scenarios, each with a crash at every write; so does ``make laws`` of these.
 """
 
 import pytest
@@ -13,6 +13,8 @@ from tests.model.world import open_world
 
 from koord.api.keys import operators
 
+POINTS = 4
+"""Of each scenario in every run: from its first write to its last, before some, after others."""
 KINDS = len(FAMILIES) * len(CAPACITY)
 SEEDS = [at + KINDS * ((at + 2 * (at // len(FAMILIES))) % len(TROUBLES)) for at in range(KINDS)]
 """Every family and capacity, each with another of the kinds of trouble."""
@@ -24,7 +26,7 @@ def test_crash_at_any_write_is_repaired(family: str) -> None:
     tally = Tally()
     for scenario in map(make_scenario, SEEDS):
         if scenario.family == family:
-            try_all(scenario, tally, every=3)  # before one write, after the next
+            try_all(scenario, tally, POINTS)
     assert tally.points > 8
     for story, violations in tally.broken:
         pytest.fail(f"{story}\n{violations}")

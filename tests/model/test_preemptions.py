@@ -2,8 +2,9 @@
 
 import pytest
 from tests.model.preemptions import make_contest, run_contest, try_every_crash
+from tests.support.laws import examples
 
-CALM = 40
+CALM = examples(14)
 IN_CI = 6
 MOST = 60
 

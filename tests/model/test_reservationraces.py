@@ -4,6 +4,7 @@ from collections import Counter
 
 import pytest
 from tests.model.reservationraces import ENDS, make_race, run_race
+from tests.support.laws import examples
 
 from koord.core.reservation.choice import SingleUse
 from koord.core.reservation.ledger import ReservationAccount
@@ -11,6 +12,7 @@ from koord.core.reservation.model import ReservationInfo
 from koord.core.reservation.plugin import Reservations
 
 IN_CI = 100
+"""Races, some of which show each defect."""
 ALL = 1000
 
 
@@ -28,8 +30,8 @@ def race_all(seeds: range) -> tuple[int, Counter[str]]:
 
 @pytest.mark.timeout(0)
 def test_an_owner_and_the_end_of_its_reservation() -> None:
-    crashes, owned = race_all(range(IN_CI))
-    assert crashes >= IN_CI // 4
+    crashes, owned = race_all(range(count := examples(40)))
+    assert crashes >= count // 4
     for end in ENDS:
         assert owned[end] > 0, end
 

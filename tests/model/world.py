@@ -210,19 +210,27 @@ class World:
     async def _show_objects(self, process: Process, handlers: ResourceHandlers) -> None:
         """Show the objects of a kind to its handlers, as Kopf does."""
         kind, store, events = handlers.resource.names.plural, self.server.store, list[Event]()
-        store.listeners.append(events.append)
+        has_changed = asyncio.Event()
+
+        def hear(event: Event) -> None:
+            if event.kind == kind:
+                events.append(event)
+                has_changed.set()
+
+        store.listeners.append(hear)
         try:
             await handlers.on_startup()
             for obj in store.all(kind):
                 await handlers.on_event({"type": None}, obj)
             while not process.is_dead:
+                await has_changed.wait()
                 await asyncio.sleep(KOPF_SECONDS)
+                has_changed.clear()
                 shown, events[:] = tuple(events), []
                 for event in shown:
-                    if event.kind == kind:
-                        await handlers.on_event({"type": event.type}, event.obj)
+                    await handlers.on_event({"type": event.type}, event.obj)
         finally:
-            store.listeners.remove(events.append)
+            store.listeners.remove(hear)
 
     def _spawn(self, process: Process, coroutine: Coroutine[Any, Any, None]) -> None:
         task = self.loop.create_task(coroutine)

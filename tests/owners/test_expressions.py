@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jmespath.functions import Functions
 from tests.owners.test_input import JSON
+from tests.support.laws import examples
 
 from koord.api.expressions import FUNCTIONS, Expression, ExpressionError
 from koord.api.owner_kinds import load_owner_kinds
@@ -43,7 +44,7 @@ def ask_library(text: str, document: Any) -> Any:
 
 @pytest.mark.parametrize("text", OF_ALL_FORMS)
 @given(document=DOCUMENTS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_every_form_says_what_the_library_says(text: str, document: Any) -> None:
     expression = Expression(text)
     try:

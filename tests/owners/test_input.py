@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from tests.owners.frameworks import Jobs, find_kind, owned, replica, translate
 from tests.owners.test_worked_examples import GPT, job, jobset, pytorch, replicated
+from tests.support.laws import examples
 
 from koord.api.compiled_expressions import EvaluationSteps
 from koord.api.expressions import MAX_STEPS, Expression, ExpressionError
@@ -65,7 +66,7 @@ def documents(draw: Any, kind: WorkloadKind) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", CLAIMING, ids=lambda kind: f"{kind.kind}.{kind.group}")
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 @given(data=st.data())
 def test_whatever_an_owner_says_is_a_gang_or_a_problem(kind: WorkloadKind, data: Any) -> None:
     document = data.draw(documents(kind))

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from tests.builders import PodBuilder, make_node, make_pod
 from tests.cluster import FakeCluster, make_cluster, make_unit, nodes_of, plan_in
 from tests.device.test_plugin import gpu_cluster
+from tests.support.laws import examples
 
 from koord.core.engine import steps
 from koord.core.engine.steps import Steps, TooManySteps, budget_of
@@ -245,7 +246,7 @@ def make_ports(count: int, ports: int) -> list[PodBuilder]:
     ids=["terms", "ports", "spread", "devices"],
 )
 @given(most=st.integers(1, 30_000_000))
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 def test_no_unit_takes_more_than_its_budget(
     make: Callable[[int], FakeCluster], pods: list[PodBuilder], most: int
 ) -> None:

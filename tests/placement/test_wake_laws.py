@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.builders import make_node, make_pod, make_pod_group, select_pods
 from tests.cluster import FakeCluster, plan_once
+from tests.support.laws import examples
 
 from koord.core.engine.queue import MOST_REFRESHED
 
@@ -103,7 +104,7 @@ def check(happens: list[tuple[Any, ...]]) -> None:
 
 
 @given(happens=HAPPENS)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 def test_no_gang_waits_that_would_start_if_all_were_tried_anew(
     happens: list[tuple[Any, ...]],
 ) -> None:

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.builders import make_quota
 from tests.queue.planned import GPU, Job, play_on
+from tests.support.laws import examples
 
 from koord.core.queue.reasons import QueueFull
 
@@ -49,7 +50,7 @@ def turns_of(play: Play) -> int:
 
 
 @given(jobs(), st.integers(1, 4), st.integers(1, 3), st.integers(1, 6), st.integers(1, 6))
-@settings(max_examples=12)
+@settings(max_examples=examples(12))
 def test_14_caps_hold_and_lower_ones_end_nobody(
     made: list[Job], running: int, per_user: int, pending: int, lowered_at: int
 ) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.queue.scenes import LONGEST, Scene, draw_scene
+from tests.support.laws import examples
 
 from koord.core.queue.room import UnitAsk
 from koord.core.queue.simulation import SimulatedQuota, Simulation, TraceUnit
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
 LIAR, HONEST = "liar", "honest"
 LIES_UNTIL = 2 * LONGEST
 LIES = 20
-FEWER = settings.default.max_examples // 10
-"""Seeds of long scenes."""
+FEWER = 10
+"""Long scenes in every run."""
 
 
 @dataclass
@@ -97,7 +98,7 @@ def draw(dice: Random) -> tuple[Scene, dict[int, Callable[[Simulation], None]]]:
 
 
 @given(st.randoms(use_true_random=True))
-@settings(max_examples=FEWER)
+@settings(max_examples=examples(FEWER))
 def test_who_lies_costs_others_no_more_than_their_turns(dice: Random) -> None:
     scene, lies = draw(dice)
     simulation = scene.play(events=lies)

@@ -1,6 +1,6 @@
 """Laws of queues, on random clusters with several quotas, in virtual time.
 
-Ten thousand seeds of each: ``pytest --hypothesis-profile=laws --timeout=0 tests/queue``.
+Ten thousand seeds of each: ``make laws EXAMPLES=10000 ARGS=tests/queue``.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 from tests.queue.scenes import LONGEST, Scene, draw_scene, scenes
+from tests.support.laws import examples
 
 from koord.core.queue import usage
 from koord.core.queue.counted_room import CountedNode, CountedRoom, QuotaLimit
@@ -29,8 +30,8 @@ KINDS_2: dict[str, Any] = {"limited": False, "policies": [Policy.BACKFILL, Polic
 KINDS_6: dict[str, Any] = {"limited": False, "policies": ANY, "priorities": (0, 10)}
 KINDS_10: dict[str, Any] = {"quotas": 1, "priorities": (0, 0, 10)}
 KINDS_12: dict[str, Any] = {"policies": ANY}
-FEWER = settings.default.max_examples // 5
-"""Seeds of long scenes."""
+FEWER = 20
+"""Long scenes in every run."""
 
 
 def seed(number: int, **kinds: Any) -> Scene:
@@ -73,13 +74,13 @@ def streams(draw: Any) -> Scene:
 
 
 @given(streams())
-@settings(max_examples=FEWER)
+@settings(max_examples=examples(FEWER))
 def test_1_a_stream_starves_nobody(scene: Scene) -> None:
     assert not starves(scene)
 
 
 @given(streams())
-@settings(max_examples=FEWER // 2, phases=[Phase.generate])
+@settings(max_examples=examples(FEWER // 2), phases=[Phase.generate])
 def test_1_does_not_hold_with_best_effort(scene: Scene) -> None:
     assert starves(scene.under(policy=Policy.BEST_EFFORT))
 

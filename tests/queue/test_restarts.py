@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.queue.planned import MINUTE, NOW, Job, Play, play_on
+from tests.support.laws import examples
 
 from koord.answers.standing import QueueStanding
 from koord.api.place_lists import MOST_PLACES, read_places, write_places
@@ -79,7 +80,7 @@ def jobs(draw: Any) -> list[Job]:
 
 
 @given(jobs(), st.integers(0, 12), st.sampled_from([1, 2, 16]), st.sampled_from([0, None]))
-@settings(max_examples=6)
+@settings(max_examples=examples(6))
 def test_13_a_new_process_reserves_the_same_room(
     made: list[Job], minute: int, depth: int, limit: int | None
 ) -> None:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from tests.builders import make_node, make_pod, make_pod_group, make_quota
 from tests.cluster import FakeCluster
 from tests.objects import remove_quota
+from tests.support.laws import examples
 
 from koord.core.queue.plugin import QueueOptions
 from koord.core.queue.run_time import QueueHints
@@ -135,7 +136,7 @@ events = st.one_of(
 
 @pytest.mark.parametrize("policy", ["Backfill", "Strict"])
 @given(happens=st.lists(events, min_size=1, max_size=6))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 def test_nobody_waits_who_would_start_if_all_were_tried_anew(
     policy: str, happens: list[Event]
 ) -> None:

@@ -14,6 +14,7 @@ from tests.cluster import make_unit
 from tests.numa.test_plugin import GIB, PINNED, SINGLE, given, numa_cluster
 from tests.objects import remove_reservation, upsert_reservation
 from tests.reservation.make import ALIGNED, RESTRICTED, make_reservation
+from tests.support.laws import examples
 
 from koord.core.device.plugin import Devices
 from koord.core.model.device_names import NVIDIA_GPU
@@ -151,7 +152,7 @@ def test_deleted_reservations_leave_nothing_behind() -> None:
 
 
 @pytest.mark.parametrize("wishes", [PINNED, SINGLE])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @for_all(
     asks=st.lists(
         st.tuples(st.sampled_from([1000, 2000, 3000]), st.booleans(), st.booleans()), max_size=6

@@ -16,6 +16,7 @@ from tests.builders import make_node, make_pod, make_pod_group
 from tests.cluster import FakeCluster
 from tests.objects import remove_reservation, upsert_reservation
 from tests.reservation.make import ALIGNED, RESTRICTED, labelled, make_reservation
+from tests.support.laws import examples
 
 from koord.core.model.pods import Handling, PodPhase
 from koord.core.model.units import CPU, PODS
@@ -277,4 +278,4 @@ class Histories(RuleBasedStateMachine):
 
 
 TestHistories = Histories.TestCase
-TestHistories.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestHistories.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)

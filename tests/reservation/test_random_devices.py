@@ -15,6 +15,7 @@ from tests.device.nodes import GPU_TOTAL, report
 from tests.objects import remove_reservation, upsert_devices, upsert_reservation
 from tests.reservation.make import ALIGNED, RESTRICTED, labelled, make_reservation
 from tests.reservation.test_devices import HALF, GpuCluster
+from tests.support.laws import examples
 
 from koord.core.device.session import DeviceSession
 from koord.core.device.status import find_drift as find_device_drift
@@ -234,4 +235,6 @@ def held(allocations: Any) -> dict[tuple[str, str], Any]:
 
 
 TestDeviceHistories = DeviceHistories.TestCase
-TestDeviceHistories.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+TestDeviceHistories.settings = settings(
+    max_examples=examples(40), stateful_step_count=30, deadline=None
+)

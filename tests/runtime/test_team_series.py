@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from tests.builders import GPU, make_node, make_pod, make_pod_group, make_quota
 from tests.cluster import make_cluster, make_unit
 from tests.device.test_plugin import gpu_cluster, part, settle, whole
+from tests.support.laws import examples
 
 from koord.answers.fragmentation import count_by_model, view_fragmentation
 from koord.core.engine.queue import Blocked, Queue
@@ -82,7 +83,7 @@ def test_gpus_of_nodes_with_devices():
 
 
 @given(st.lists(st.tuples(st.integers(1, 8), st.integers(0, 8)), max_size=6))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 def test_each_gpu_has_one_state(nodes):
     cluster = make_cluster()
     for at, (gpus, used) in enumerate(nodes):

@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.builders import make_node, make_pod, make_quota
 from tests.cluster import FakeCluster, make_cluster
+from tests.support.laws import examples
 
 from koord.answers import overview
 from koord.answers.envelope import AnswerGap, GapCause
@@ -516,7 +517,7 @@ def fill(names: list[str]) -> Snapshot:
     return Snapshot(Reading(cluster.state), HERE, 1, 0.0)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(st.lists(st.sets(st.sampled_from("abcd")), min_size=2, max_size=4))
 def test_changes_applied_to_the_first_answer_give_the_present_one(courses: list[set[str]]) -> None:
     topic = parse_topic("queue", "i")

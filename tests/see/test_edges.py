@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.builders import GPU, make_node, make_pod, make_pod_group, make_quota
 from tests.cluster import make_cluster
 from tests.see.test_worked_examples import HERE, NOW, ending
+from tests.support.laws import examples
 
 from koord.answers.encoding import encode
 from koord.answers.outlook import limit_time
@@ -92,7 +93,7 @@ def test_each_reason_of_a_wait_has_a_class_and_each_class_has_reasons() -> None:
         assert reason.says or reason.reason_class is None, f"{code} says nothing"
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(st.lists(st.integers(1, 4000), min_size=1, max_size=4))
 def test_expected_starts_follow_from_what_is_read_and_end_in_order(seconds: list[int]) -> None:
     """The same is expected again; nobody starts before what it waits for has ended."""

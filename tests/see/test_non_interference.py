@@ -8,6 +8,7 @@ import json
 import pytest
 from hypothesis import given, settings
 from tests.cli.test_redaction import NAMES_OF_GANGS, make_scene
+from tests.support.laws import examples
 
 from koord.answers.encoding import encode
 from koord.answers.reading import Target, TargetKind
@@ -42,7 +43,7 @@ def ask(route: Route, others: dict[str, str], gpus: int, sight: Sight) -> str:
 
 @pytest.mark.parametrize("sight", SIGHTS, ids=["with quotas", "pods only"])
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.answer)
-@settings(max_examples=3, deadline=None)
+@settings(max_examples=examples(3), deadline=None)
 @given(names=NAMES_OF_GANGS)
 def test_names_of_others_change_no_answer(route, sight, names):
     others = {name: f"secret-{name}" for name in sorted(names)}

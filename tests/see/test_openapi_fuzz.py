@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.see.test_app import KEY, Client, open_server
 from tests.support.json_schema import Schemas
+from tests.support.laws import examples
 
 from koord.see.app import BASE
 from koord.see.openapi import make_document
@@ -95,7 +96,7 @@ def check(operation: dict, status: int, document: object, *, is_sparse: bool) ->
 
 
 fuzz = settings(
-    max_examples=120,
+    max_examples=examples(120),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
@@ -105,7 +106,7 @@ fuzz = settings(
     "request_form", OPERATIONS, ids=[each[2]["operationId"] for each in OPERATIONS]
 )
 @given(data=st.data())
-@settings(fuzz, max_examples=25)
+@settings(fuzz, max_examples=examples(25))
 def test_answers_are_as_the_document_says(loop, client, request_form, data):
     path, method, operation = request_form
     query = {}
@@ -162,7 +163,7 @@ def test_bodies_that_are_no_documents_are_refused(loop, client, body):
 
 
 @given(st.lists(EDITS, max_size=3))
-@settings(fuzz, max_examples=25)
+@settings(fuzz, max_examples=examples(25))
 def test_what_if_changes_nothing(loop, client, edits):
     before = loop.run(client.get(f"{BASE}/queue"))[1]["value"]
     loop.run(send(client, "post", f"{BASE}/whatifs", json.dumps({"edits": edits}).encode()))

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tests.builders import make_pod
 from tests.cluster import make_cluster
 from tests.see.test_app import HERE
+from tests.support.laws import examples
 
 from koord.answers.reading import Reading
 from koord.see.patches import find_patch
@@ -27,7 +28,7 @@ def apply(value: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
     return {**value, **patch["fields"], **lists}
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(
     st.sets(st.integers(0, MANY - 1)),
     st.sampled_from(["ab", "abc"]),

@@ -12,6 +12,7 @@ from tests.builders import GPU, make_node, make_pod, make_pod_group, make_quota
 from tests.cluster import make_cluster
 from tests.objects import upsert_reservation
 from tests.reservation.make import make_reservation
+from tests.support.laws import examples
 
 from koord.answers.encoding import encode
 from koord.answers.reading import Reading, Target, TargetKind
@@ -82,7 +83,7 @@ BODIES = {
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.answer)
-@settings(max_examples=2, deadline=None)
+@settings(max_examples=examples(2), deadline=None)
 @given(st.sampled_from([1, 8]))
 def test_no_answer_depends_on_names_that_a_tenant_may_not_list(route: Route, gpus: int) -> None:
     for body in BODIES.get(route.answer, [{}]):

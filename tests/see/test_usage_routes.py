@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tests.builders import make_pod, make_quota
 from tests.cluster import make_cluster
 from tests.see.test_app import open_server
+from tests.support.laws import examples
 from tests.usage.books import make_book
 from tests.usage.instants import between
 
@@ -128,7 +129,7 @@ NAMES = st.sampled_from(["own", "x1", "x2"])
 BOOKS = st.lists(st.tuples(NAMES, NAMES, st.integers(1, 9)), max_size=6)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(BOOKS, st.sampled_from([frozenset(), frozenset({"own"})]))
 def test_names_of_others_change_nothing_and_more_rights_hide_nothing(
     parts: list[tuple[str, str, int]], quotas: frozenset[str]

@@ -19,6 +19,7 @@ from tests.store.stores import (
     read_all,
 )
 from tests.store.test_segments import make
+from tests.support.laws import examples
 
 from koord.core.usage.segments import EndBasis
 from koord.store import retention
@@ -61,7 +62,7 @@ def clean(connection, keep, now, slices, most=3):
     st.sampled_from([0, LARGE]),
     st.integers(0, 9),
 )
-@settings(max_examples=FEW)
+@settings(max_examples=examples(FEW))
 def test_a_day_is_there_as_a_whole_or_not_at_all(days, today, keep, most_bytes, slices):
     """Whatever is too old or too large, and wherever the removal stops."""
     with new_path() as path:

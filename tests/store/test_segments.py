@@ -5,6 +5,7 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.store.stores import ALWAYS, EPOCH, FEW, new_path, open_store
+from tests.support.laws import examples
 
 from koord.core.usage.segments import EndBasis, Flag, Holder, Window, make_segment
 from koord.store.days import HOUR_MS
@@ -47,7 +48,7 @@ def sum_hours(path):
 
 
 @given(SEGMENTS)
-@settings(max_examples=FEW)
+@settings(max_examples=examples(FEW))
 def test_hours_are_the_sums_of_closed_segments_however_often_they_are_written(segments):
     with new_path() as path, open_store(path) as store:
         for segment in segments:

@@ -23,6 +23,7 @@ from tests.store.stores import (
     open_store,
     read_all,
 )
+from tests.support.laws import examples
 
 from koord.answers.happenings import SeenObjects, Subject
 from koord.answers.story import make_story
@@ -47,7 +48,7 @@ TERMS = st.lists(
 
 
 @given(TERMS)
-@settings(max_examples=FEW)
+@settings(max_examples=examples(FEW))
 def test_what_is_read_is_what_was_written_by_term_and_number(terms):
     """Whatever the numbers of the terms are, and wherever their clocks stand."""
     written = []
@@ -206,7 +207,7 @@ def test_of_too_many_records_the_newest_are_visited(path):
     st.integers(0, 9),
     st.integers(1, 8),
 )
-@settings(max_examples=FEW)
+@settings(max_examples=examples(FEW))
 def test_a_scan_that_is_cut_has_all_from_the_time_that_it_names(times, start, length, most):
     with new_path() as path:
         fill(path, [make_line(seq, EPOCH + at) for seq, at in enumerate(times, 1)])

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.builders import make_pod
 from tests.cluster import nodes_of
+from tests.support.laws import examples
 from tests.topology.test_gang_topology import GANG, ask, make_network, must, prefer, run
 
 from koord.core.engine import steps
@@ -248,7 +249,7 @@ roles_of_gangs = st.dictionaries(st.integers(1, 4), st.integers(1, 3), min_size=
     st.sampled_from(("", "Block", NODE_LAYER)),
     st.booleans(),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_gap_bounds_the_distance_to_the_best_placement(
     sizes: dict[str, dict[str, list[int]]],
     kinds: dict[int, int],

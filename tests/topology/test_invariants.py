@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.builders import make_node, make_pod, make_pod_group
 from tests.cluster import make_cluster
+from tests.support.laws import examples
 
 from koord.core.model.plan import Demand, Plan, Unit
 from koord.core.model.topology_constraint import (
@@ -79,7 +80,7 @@ def plan_for(nodes: Nodes, gangs: Gangs, shuffle: int = 0) -> Plan:
 
 
 @given(nodes_of_clusters, gangs_of_clusters)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_plans_respect_capacity_layers_and_multiples(nodes: Nodes, gangs: Gangs) -> None:
     outcome = plan_for(nodes, gangs)
     load: Counter[int] = Counter()
@@ -104,13 +105,13 @@ def test_plans_respect_capacity_layers_and_multiples(nodes: Nodes, gangs: Gangs)
 
 
 @given(nodes_of_clusters, gangs_of_clusters)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_plans_do_not_depend_on_order_of_arrival(nodes: Nodes, gangs: Gangs) -> None:
     assert plan_for(nodes, gangs) == plan_for(nodes, gangs, shuffle=7)
 
 
 @given(nodes_of_clusters, gangs_of_clusters.map(lambda gangs: gangs[:1]))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_additional_node_keeps_gangs_placeable(nodes: Nodes, gangs: Gangs) -> None:
     if plan_for(nodes, gangs).placements:
         assert plan_for([*nodes, ("t", "c", 6)], gangs).placements
@@ -138,7 +139,7 @@ def lowest_that_holds(nodes: Nodes, cpus: int, count: int, must: str) -> int:
     st.integers(1, 3),
     st.integers(1, 8),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_common_domain_is_never_higher_than_with_koordinator(
     nodes: Nodes, must: str, cpus: int, count: int
 ) -> None:

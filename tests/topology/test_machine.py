@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -14,6 +13,7 @@ from hypothesis.stateful import precondition, rule
 from tests.builders import make_node, make_pod
 from tests.gang.test_machine import Gangs, gangs
 from tests.objects import upsert_pod_group, upsert_topology
+from tests.support.laws import examples
 from tests.support.machines import check_100_000_steps
 
 from koord.core.model.gangs import ROOT, SubGroup, SubGroupTree
@@ -36,8 +36,6 @@ LAYERS = (
     Layer("Rack", "Spine", ("rack",)),
     Layer(NODE_LAYER, "Rack"),
 )
-EXAMPLES = int(os.environ.get("KOORD_MACHINE_EXAMPLES", "40"))
-STEPS = int(os.environ.get("KOORD_MACHINE_STEPS", "60"))
 
 layer_wishes = st.builds(
     LayerConstraint,
@@ -159,8 +157,8 @@ class GangsInANetwork(Gangs):
 TestGangsInANetwork = GangsInANetwork.TestCase
 TestGangsInANetwork.pytestmark = [pytest.mark.timeout(600)]  # what fails is made small first
 TestGangsInANetwork.settings = settings(
-    max_examples=EXAMPLES,
-    stateful_step_count=STEPS,
+    max_examples=examples(40),
+    stateful_step_count=60,
     deadline=None,
     suppress_health_check=list(HealthCheck),
 )

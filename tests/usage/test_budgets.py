@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.builders import make_pod, make_pod_group, make_quota
 from tests.cluster import make_cluster
+from tests.support.laws import examples
 from tests.usage.instants import CARD, at
 
 from koord.api.elasticquota import ElasticQuotaStatus
@@ -170,7 +171,7 @@ SPANS = st.lists(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(SPANS, st.lists(st.integers(0, 60 * 24), min_size=1, max_size=6).map(sorted), st.data())
 def test_use_is_that_of_the_month_wherever_it_is_looked_at_and_restarted(
     spans: list[tuple[int, int, int, str]], looks: list[int], data: st.DataObject

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.builders import make_node, make_pod
 from tests.cluster import make_cluster
+from tests.support.laws import examples
 from tests.usage.instants import CARD, at, between
 
 from koord.answers.usage_levels import find_cluster_levels
@@ -154,7 +155,7 @@ PODS = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 12), st.booleans()),
 """On which node, GPUs, and whether it only holds room; more than the node has is a lie."""
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(st.lists(st.tuples(NODES, PODS, st.integers(1, 60_000)), min_size=1, max_size=3))
 def test_the_table_of_the_cluster_is_capacity_times_time_whatever_comes_and_goes(
     looks: list[tuple[list[tuple[int, bool]], list[tuple[int, int, bool]], int]],

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.builders import GPU, PodBuilder, make_node, make_pod, make_quota
 from tests.cluster import make_cluster
+from tests.support.laws import examples
 
 from koord.answers.usage import SegmentMemory, look_at
 
@@ -19,7 +20,7 @@ def make_changed(change: str, at: int) -> PodBuilder:
     return pod if change == "waits" else pod.running(f"n{at % 2}")
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.lists(st.lists(st.sampled_from(CHANGES), min_size=PODS, max_size=PODS), max_size=5))
 def test_what_is_remembered_changes_nothing(steps: list[list[str]]) -> None:
     cluster = make_cluster(0).nodes(make_node("n0").gpu(8), make_node("n1").gpu(8))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.laws import examples
 from tests.usage.instants import CARD, at, between, hold
 from typer.testing import CliRunner
 
@@ -68,7 +69,7 @@ SPANS = st.lists(
 )
 
 
-@settings(max_examples=12)
+@settings(max_examples=examples(12))
 @given(SPANS, st.lists(st.integers(0, 30 * HOUR_MS), min_size=3, max_size=3).map(sorted))
 def test_tables_of_a_store_are_those_of_its_segments_and_time_can_be_cut_anywhere(
     spans: list[tuple[int, int, int, str, str, EndBasis]], cuts: list[int]
