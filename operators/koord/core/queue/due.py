@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 
 MANY: Final = 100
 """From so many units on that wait for reserved room they are tried again at intervals."""
+MOST_IN_VAIN: Final = 16
+"""So often others are tried again at once though nobody has started since: then at intervals, too.
+
+Room that moves to and fro between units that wait would keep the planner busy for ever.
+"""
 PLAN_AGAIN_SECONDS: Final = 10
 """Room is not reserved anew more often than that as nodes become free."""
 
@@ -41,6 +46,8 @@ class DueTurns:
         self._delayed: set[UnitKey] = set()
         """Units that were refused for reserved room."""
         self._woken_at = float("-inf")
+        self._in_vain = 0
+        """How often others were tried again since somebody started, without a pause."""
         self._wakes_later = False
 
     def note_changes(self, heads: BlockedHeads) -> None:
@@ -82,6 +89,7 @@ class DueTurns:
                 self._delayed.add(refusal.unit)
         for placement in plan.placements:
             self._delayed.discard(placement.unit)
+            self._in_vain = 0
         if has_changed:
             self._wake_others(heads)
 
@@ -93,10 +101,14 @@ class DueTurns:
         Where they are many, not whenever somebody deletes a unit: trying them keeps all others.
         """
         now = self._view.now
-        self._wakes_later = len(self._delayed) > MANY and now < self._woken_at + PLAN_AGAIN_SECONDS
+        is_again = now < self._woken_at + PLAN_AGAIN_SECONDS
+        self._in_vain = self._in_vain if is_again else 0
+        are_many = len(self._delayed) > MANY or self._in_vain >= MOST_IN_VAIN
+        self._wakes_later = is_again and are_many
         if self._wakes_later:
             return
         self._woken_at = now
+        self._in_vain += 1
         behind = {
             key
             for key, protection in heads.protections.items()

@@ -6,12 +6,15 @@ log of its cycle. Knows rounds and what they leave, no order of turns and no roo
 
 from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from koord.core.queue.order import Waiting
 from koord.core.queue.protection import LEAST_GAIN, HeadProtection, RoundOfTurns, TurnsOutcome
 from koord.core.queue.room import Reserved, RoomInTime, UnitAsk
 from koord.core.queue.settings import QueueSettings
+
+TurnsState: TypeAlias = tuple[tuple[object, ...], ...]
+"""What a round begins with beside what runs and waits: two that are equal decide the same."""
 
 
 class Offers(Protocol):
@@ -103,3 +106,23 @@ class QueueTurns:
             for key, protection in self._protections.items()
             for reserved in (protection.reserved,)
         }
+
+    def state(self) -> TurnsState:
+        """Return what the next round begins with."""
+        by_refusal = sorted(
+            self._protections, key=lambda key: (self._protections[key].refused_at or 0, key)
+        )
+        return tuple(
+            (
+                key,
+                protection.refused_at is not None,
+                protection.turn,
+                protection.is_held_back,
+                protection.is_behind,
+                protection.rests_until,
+                reserved and (reserved.is_open or reserved.start, *sorted(reserved.places.items())),
+            )
+            for key in by_refusal
+            for protection in (self._protections[key],)
+            for reserved in (protection.reserved,)
+        )

@@ -21,7 +21,7 @@ from koord.core.queue.order import (
     make_tournament,
 )
 from koord.core.queue.protection import TurnsOutcome
-from koord.core.queue.queue_turns import Offers, QueueTurns
+from koord.core.queue.queue_turns import Offers, QueueTurns, TurnsState
 from koord.core.queue.room import FOREVER, Run, UnitAsk
 from koord.core.queue.settings import QueueSettings
 from koord.core.queue.usage import LEAST_SECONDS, Decay
@@ -219,8 +219,26 @@ class Simulation:
             self.room.add(replace(run, bound=_double(run, now)))
 
     def decide(self) -> Mapping[str, int]:
-        """Let all have their turns; return what is idle from now on."""
-        outcome = self._let_all_have_their_turns()
+        """Let all have their turns; return what is idle from now on.
+
+        A round follows if somebody may start in it by what has moved. Each one starts or evicts a
+        unit, or begins as none before it did since then: so there are not endlessly many.
+        """
+        begun: set[TurnsState] = set()
+        while True:
+            outcome = self._let_all_have_their_turns()
+            evicts = self._carry_out(outcome)
+            if not (evicts or outcome.is_unsettled):
+                return outcome.idle
+            if evicts or outcome.started:
+                begun.clear()
+            state = self.turns.state()
+            if state in begun:
+                return outcome.idle
+            begun.add(state)
+
+    def _carry_out(self, outcome: TurnsOutcome) -> bool:
+        """Note who has started; return whether somebody was evicted, or is being."""
         for key in outcome.started:
             self._note_start(key)
         for key in self.room.evicted:
@@ -230,7 +248,7 @@ class Simulation:
         evicts = self.grace is not None and any(
             self._evict_for(self.waiting[key]) for key in outcome.blocked
         )
-        return self.decide() if evicted or evicts or outcome.is_unsettled else outcome.idle
+        return evicted or evicts
 
     def _let_all_have_their_turns(self) -> TurnsOutcome:
         looked_at = list(self._looked_at())
