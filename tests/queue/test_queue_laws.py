@@ -14,16 +14,21 @@ from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 from tests.queue.scenes import LONGEST, Scene, draw_scene, scenes
 from tests.support.laws import examples
+from typing_extensions import override
 
 from koord.core.queue import usage
 from koord.core.queue.counted_room import CountedNode, CountedRoom, QuotaLimit
 from koord.core.queue.order import Aging, OrderTerms, QueueQuota, Waiting, make_tournament
+from koord.core.queue.queue_turns import QueueTurns
 from koord.core.queue.room import FOREVER, UnitAsk
 from koord.core.queue.settings import Policy, QueueSettings
 from koord.core.queue.simulation import SimulatedQuota, SimulatedShares, Simulation, TraceUnit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
+
+    from koord.core.queue.protection import TurnsOutcome
+    from koord.core.queue.queue_turns import Offers, TurnsState
 
 ANY = tuple(Policy)
 KINDS_2: dict[str, Any] = {"limited": False, "policies": [Policy.BACKFILL, Policy.BEST_EFFORT]}
@@ -201,6 +206,34 @@ def test_6_another_round_at_the_same_time_changes_nothing(scene: Scene) -> None:
         assert before[0] == simulation.starts
 
     assert scene.play(watch).starts == scene.play().starts
+
+
+class RestlessTurns(QueueTurns):
+    """Stands in for turns in which what is reserved moves to and fro, and nobody starts."""
+
+    rounds = 0
+
+    @override
+    def decide(self, tournament: Offers, jobs: Mapping[str, UnitAsk]) -> TurnsOutcome:
+        self.rounds += 1
+        outcome = super().decide(tournament, jobs)
+        outcome.is_unsettled = True
+        return outcome
+
+    @override
+    def state(self) -> TurnsState:
+        return ((self.rounds % 3,),)
+
+
+@given(scenes())
+@settings(max_examples=FEWER)
+def test_6_rounds_at_one_time_end_once_one_begins_as_another_did(scene: Scene) -> None:
+    simulation = scene.make()
+    simulation.turns = turns = RestlessTurns(simulation.room, lambda _: scene.settings)
+    for unit in scene.units:
+        simulation.submit(unit)
+    simulation.decide()
+    assert turns.rounds <= 4 * (1 + len(simulation.starts))
 
 
 WAITING = st.builds(
