@@ -74,6 +74,13 @@ class Serve:
         assert status == 200, document
         return document
 
+    def wait_for_record(self, token: str, story: str) -> None:
+        """Wait until a story has something of what the leader has recorded."""
+        while not any(
+            item["source"] == "Audit" for item in self.get(story, token)["value"]["items"]
+        ):
+            time.sleep(0.5)
+
     def act(self, path: str, token: str, body: Any = None) -> str:
         """Try an action and carry it out, again if the operators write meanwhile; its version."""
         while True:
@@ -193,6 +200,7 @@ def test_tenants_see_their_own_names_and_the_amounts_of_all(
         assert f"{name}/" not in json.dumps(theirs)
         path = f"namespaces/{name}/explanations/podgroup/big"
         assert serve.get(path, ann)["value"]["standing"] == "Waiting"
+        serve.wait_for_record(ann, f"namespaces/{name}/stories/podgroup/big")
         status, refusal = serve.ask(f"{BASE}/{path}", bob)
         assert (status, refusal["error"]) == (404, "NotFound")
         none = serve.ask(f"{BASE}/{path}-none", bob)[1]["message"]
@@ -249,10 +257,7 @@ def test_what_was_decided_is_kept_and_told_by_the_rights_of_who_asks(
     with run_serve(box, tmp_path, f', store: "sqlite:{path}"') as serve:
         serve.wait_for_answer(ann)
         story = f"namespaces/{name}/stories/podgroup/late"
-        while not any(
-            item["source"] == "Audit" for item in serve.get(story, ann)["value"]["items"]
-        ):
-            time.sleep(0.5)
+        serve.wait_for_record(ann, story)
         assert serve.ask(f"{BASE}/{story}", bob)[0] == 404
         waits = serve.get("auditreport?since=1h", ann)["value"]["waits"]["longest"]
         assert f"{name}/late" in {wait["unit"] for wait in waits}

@@ -134,7 +134,7 @@ def test_a_story_names_no_units_and_no_quotas_of_others() -> None:
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"store": "memory"}, "store"),
+        ({"store": "ram"}, "store"),
         ({"store": "sqlite:see.db"}, "store"),
         ({"keep": "1h"}, "1d to 3650d"),
         ({"keepBytes": "1Mi"}, "16Mi to 1Pi"),

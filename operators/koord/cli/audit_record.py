@@ -85,7 +85,7 @@ async def record_decisions(request: RecordRequest, store: RecordStore, client: C
         tasks.create_task(_report(follower))
 
 
-async def _report(follower: FeedFollower) -> NoReturn:
+async def _report(follower: FeedFollower[RecordStore]) -> NoReturn:
     """Say when something does not work, and when it works again; each once."""
     reported = ""
     while True:

@@ -27,6 +27,7 @@ from koord.cli.common import ExitCode, fail
 from koord.cli.feed_records import find_address
 from koord.cli.manifests import fetch_defaults
 from koord.cli.serve_feed import FEED_TOKEN, find_feed, read_feed_token
+from koord.cli.serve_memory import ServedMemory
 from koord.cli.serve_reader import ServeReader
 from koord.cli.serve_store import ServedStore
 from koord.cli.story_objects import read_objects
@@ -61,6 +62,7 @@ from koord.store.feed import FeedAddress, FeedError
 from koord.store.retention import Keep
 
 T = TypeVar("T")
+Kept = ServedStore | ServedMemory
 MakeCertificate = Callable[[Collection[str]], ServerCertificate | None]
 
 SERVICE: Final = "koord-serve"
@@ -168,14 +170,16 @@ async def _keep_current(reader: ServeReader, snapshots: Snapshots) -> NoReturn:
     await snapshots.run()
 
 
-def _make_store(see: SeeSettings) -> ServedStore | None:
+def _make_store(see: SeeSettings) -> Kept | None:
     if not see.store:
         return None
+    if not see.store_file:
+        return ServedMemory()
     return ServedStore(Path(see.store_file), Keep(int(see.keep * 1000), see.keep_bytes))
 
 
 async def _keep(
-    see: SeeSettings, store: ServedStore, reader: ServeReader, snapshots: Snapshots
+    see: SeeSettings, store: Kept, reader: ServeReader, snapshots: Snapshots
 ) -> NoReturn:
     """Write the store from the feed of whoever leads, and from the state."""
 
@@ -213,7 +217,7 @@ async def _serve(
     namespace: str,
     make_certificate: MakeCertificate,
     *,
-    store: ServedStore | None,
+    store: Kept | None,
 ) -> NoReturn:
     own = (SERVICE, f"{SERVICE}.{namespace}", f"{SERVICE}.{namespace}.svc")
     names = frozenset((*LOOPBACK, *own, *see.hosts))
@@ -286,9 +290,7 @@ async def _listen(
 class _OnDemand:
     """Reads in the event loop what somebody in the thread of answers waits for."""
 
-    def __init__(
-        self, client: Client, loop: asyncio.AbstractEventLoop, store: ServedStore | None
-    ) -> None:
+    def __init__(self, client: Client, loop: asyncio.AbstractEventLoop, store: Kept | None) -> None:
         self._client = client
         self._store = store
         self._loop = loop
@@ -310,7 +312,7 @@ class _OnDemand:
     def list_records(self) -> tuple[Records, Gaps]:
         return self._read(lambda store: store.list_records())
 
-    def _read(self, read: Callable[[ServedStore], tuple[Records, Gaps]]) -> tuple[Records, Gaps]:
+    def _read(self, read: Callable[[Kept], tuple[Records, Gaps]]) -> tuple[Records, Gaps]:
         """Return records of the store; none, and a gap, where it cannot be read."""
         if self._store is None:
             return (), (_NO_RECORDS,)

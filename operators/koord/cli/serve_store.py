@@ -49,7 +49,7 @@ _MOST_KEPT: Final = 16
 _LATELY_SECONDS: Final = 2.0
 """How long the records of the last day are those of now."""
 _MOST_BOOKS: Final = 2
-_BOUNDS: Final = Bounds(20_000, 0.5)
+BOUNDS: Final = Bounds(20_000, 0.5)
 """Of what is read while others wait for their answers."""
 BEHIND_SECONDS: Final = 30.0
 """From when on a feed that is not read to its end is a gap."""
@@ -63,7 +63,7 @@ class ServedStore:
     path: Path
     keep: Keep
     _store: RecordStore | None = None
-    _follower: FeedFollower | None = None
+    _follower: FeedFollower[RecordStore] | None = None
     _problem: str = "it is not open yet"
     _since: float = field(default_factory=time.time)
     _failures: int = 0
@@ -153,7 +153,9 @@ class ServedStore:
             log.warning("Cannot use the store", extra={"file": str(self.path), "why": problem})
         self._failures += 1
 
-    async def _write(self, store: RecordStore, follower: FeedFollower, look: Look) -> None:
+    async def _write(
+        self, store: RecordStore, follower: FeedFollower[RecordStore], look: Look
+    ) -> None:
         """Write until that is not possible any more; raises why."""
         self._store, self._follower = store, follower
         log.info("The store is open", extra={"file": str(self.path)})
@@ -172,7 +174,7 @@ class ServedStore:
 
     def read_story(self, subject: Subject) -> tuple[tuple[Document, ...], tuple[AnswerGap, ...]]:
         """Return the records of an object. Raises ``StoreError``."""
-        scan = StoreReader(self.path).story(subject.namespace, subject.name, bounds=_BOUNDS)
+        scan = StoreReader(self.path).story(subject.namespace, subject.name, bounds=BOUNDS)
         return scan.rows, self._find_gaps(scan, scan.since)
 
     def list_records(self) -> tuple[tuple[Document, ...], tuple[AnswerGap, ...]]:
@@ -184,7 +186,7 @@ class ServedStore:
         if self._lately is None or self._lately[0] < now:
             end = int(time.time() * 1000)
             window = Window(end - DEFAULT_MS, end)
-            scan = StoreReader(self.path).records(window, bounds=_BOUNDS)
+            scan = StoreReader(self.path).records(window, bounds=BOUNDS)
             self._lately = now + _LATELY_SECONDS, scan.rows, self._find_gaps(scan, window.start)
         return self._lately[1:]
 
@@ -224,10 +226,14 @@ class ServedStore:
         return (*gaps, *self._find_late())
 
     def _find_late(self) -> tuple[AnswerGap, ...]:
-        """Return a gap where what is decided now does not arrive."""
-        if not (self.problem or self.feed_problem):
-            return ()
-        return (AnswerGap("records of now", GapCause.NO_FEED, "what was decided lately"),)
+        return find_late(self.problem or self.feed_problem)
+
+
+def find_late(problem: str) -> tuple[AnswerGap, ...]:
+    """Return a gap where what is decided now does not arrive."""
+    if not problem:
+        return ()
+    return (AnswerGap("records of now", GapCause.NO_FEED, "what was decided lately"),)
 
 
 async def _record_usage(store: RecordStore, look: Look) -> NoReturn:

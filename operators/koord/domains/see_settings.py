@@ -12,7 +12,8 @@ from koord.store.size import parse_store_size
 DEFAULT_ADDRESS: Final = "127.0.0.1:8444"
 _HostName = Annotated[str, Field(max_length=253, pattern=DNS_SUBDOMAIN)]
 _SQLITE: Final = "sqlite:"
-_STORE: Final = rf"^$|^{_SQLITE}/[^\x00]*[^\x00/]$"
+_MEMORY: Final = "memory"
+_STORE: Final = rf"^$|^{_MEMORY}$|^{_SQLITE}/[^\x00]*[^\x00/]$"
 _LEAST_KEPT: Final = 86_400
 _MOST_KEPT: Final = 3650 * 86_400
 _LABEL: Final = r"^$|^([a-z0-9.-]{1,253}/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$"
@@ -72,9 +73,9 @@ class SeeSettings(Section):
     """Whether who may not list all pods learns [neither positions nor exact
     amounts](serve.md#hide-amounts) of others."""
 
-    store: str = Field(default="", max_length=4096, pattern=_STORE)
-    """`sqlite:` and the absolute path of a file: records of decisions and what pods held are kept
-    there. Empty: nothing is kept."""
+    store: str = Field(default=_MEMORY, max_length=4096, pattern=_STORE)
+    """Where it keeps what was decided: `memory`, the last 50,000 records in 64 MiB, until it ends;
+    or `sqlite:` and the absolute path of a file, with what pods held, too. Empty: nowhere."""
     keep: Annotated[float, BeforeValidator(_parse_keep)] = 30.0 * 86_400
     """Days of the store that are older are removed, whole."""
     keep_bytes: Annotated[int, BeforeValidator(parse_store_size)] = 5 << 30
@@ -104,8 +105,8 @@ class SeeSettings(Section):
 
     @property
     def store_file(self) -> str:
-        """The path of the store; empty if there is none."""
-        return self.store.removeprefix(_SQLITE)
+        """The path of the store; empty if it is no file."""
+        return self.store.removeprefix(_SQLITE) if self.store.startswith(_SQLITE) else ""
 
     @property
     def is_local(self) -> bool:

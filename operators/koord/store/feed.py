@@ -7,16 +7,18 @@ what the leader keeps no longer; a gap stands in its place.
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, NoReturn
+from typing import TYPE_CHECKING, Final, Generic, NoReturn, Protocol, TypeVar
 
 import msgspec
 from aiohttp import ClientError, ClientSession, ClientTimeout
 
 from koord.store.errors import StoreBusyError
-from koord.store.keeper import RecordStore
-from koord.store.writing import FeedPosition
+from koord.store.writing import Appended, FeedPosition
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 MOST_BYTES: Final = 32 << 20
 """Of one page."""
@@ -115,15 +117,28 @@ def _first_line(body: bytes) -> str:
     return body[:200].decode(errors="replace").partition("\n")[0]
 
 
+class RecordSink(Protocol):
+    """Keeps records, in a file or in memory. Both may raise ``StoreError``."""
+
+    def append(self, term: int, holder: str, lines: Iterable[bytes]) -> "Future[Appended]":
+        """Keep records of a leader, in their order."""
+
+    def read_position(self) -> "Future[FeedPosition | None]":
+        """Return up to where the feed was read."""
+
+
+S = TypeVar("S", bound=RecordSink)
+
+
 @dataclass(slots=True)
-class FeedFollower:
+class FeedFollower(Generic[S]):
     """Writes what a leader records into a store, whoever leads.
 
     ``find`` returns where the feed is, or raises ``FeedError``; ``headers`` those of each request,
     for instance a token. ``problem`` says why nothing is read now.
     """
 
-    store: RecordStore
+    store: S
     find: Callable[[], Awaitable[FeedAddress]]
     headers: Callable[[], Mapping[str, str]] = dict
     problem: str = "it was not read yet"

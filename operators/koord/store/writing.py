@@ -71,7 +71,9 @@ class StoreWriter:
         A leader whose number is not above that of the one before, because its Lease is a new one,
         is placed after it all the same. What the one before made and nobody read is a gap.
         """
-        position = self._follow(term, holder)
+        position, end = follow_term(self.read_position(), term, holder)
+        if end is not None:
+            self._insert(end)
         appended, floor = Appended(), read_floor(self.connection)
         self._forget_names()
         for line in lines:
@@ -92,15 +94,6 @@ class StoreWriter:
 
     def set_meta(self, name: str, value: bytes | int) -> None:
         self.connection.execute("REPLACE INTO meta VALUES (?, ?)", (name, value))
-
-    def _follow(self, term: int, holder: str) -> FeedPosition:
-        before = self.read_position()
-        if before is None:
-            return FeedPosition(term, holder, term)
-        if (before.term, before.holder) == (term, holder):
-            return before
-        self._insert(_make_end(before))
-        return FeedPosition(term, holder, max(term, before.place + 1))
 
     def _insert(self, row: RecordRow) -> bool:
         cursor = self.connection.execute(
@@ -177,6 +170,20 @@ def count_removal(connection: sqlite3.Connection) -> None:
     connection.execute(
         "INSERT INTO meta VALUES ('removals', 1) ON CONFLICT (name) DO UPDATE SET value = value + 1"
     )
+
+
+def follow_term(
+    before: FeedPosition | None, term: int, holder: str
+) -> tuple[FeedPosition, RecordRow | None]:
+    """Return where records of a leader go on, and the gap that stands before them, if any.
+
+    ``before`` is how far the feed was read.
+    """
+    if before is None:
+        return FeedPosition(term, holder, term), None
+    if (before.term, before.holder) == (term, holder):
+        return before, None
+    return FeedPosition(term, holder, max(term, before.place + 1)), _make_end(before)
 
 
 def _make_end(before: FeedPosition) -> RecordRow:
