@@ -32,7 +32,6 @@ from koord.cli.quota_text import (
     make_tree_lines,
 )
 from koord.cli.top_view import draw_quotas
-from koord.core.engine.scoring import Scoring
 from koord.core.quota.hooks import Hooks, QuotaHook
 from koord.core.quota.profile import GENERATED_MAX
 from koord.domains.quota import QUOTAS
@@ -136,7 +135,7 @@ def test_no_number_is_cut_where_the_terminal_is_narrow(width: int) -> None:
     big = {GPU: 16, "memory": (512 << 30) - 4097, "koordinator.sh/gpu-memory-ratio": 1600}
     upsert_quota(state, make_quota("team-with-a-long-name", namespace="q", min=big, max=big))
     overview = view_quotas(state)
-    view = view_quota(state, "team-with-a-long-name", Scoring())
+    view = view_quota(state, "team-with-a-long-name", ())
     assert view is not None
     console = Console(file=StringIO(), width=width, highlight=False, markup=False)
     with console.capture() as capture:

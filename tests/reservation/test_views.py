@@ -10,7 +10,6 @@ from tests.cluster import FakeCluster, make_cluster
 from tests.reservation.make import make_reservation
 
 from koord.answers.quota_view import view_quota, view_quotas
-from koord.core.engine.scoring import Scoring
 from koord.core.reservation.model import ReservationUse
 from koord.core.reservation.plugin import Reservations
 
@@ -35,6 +34,6 @@ def make_used(pods: int) -> FakeCluster:
 def test_quotas_show_what_they_show_after_a_cycle(pods: int, used: int) -> None:
     (shown,) = view_quotas(make_used(pods).state).quotas
     assert (shown.summary.used, shown.over) == ({GPU: used}, ())
-    explained = view_quota(make_used(pods).state, "team", Scoring())
+    explained = view_quota(make_used(pods).state, "team", ())
     assert explained is not None
     assert sum(user.amounts.get(GPU, 0) for user in explained.users) == used

@@ -280,7 +280,7 @@ async def test_an_answer_that_fails_is_one_answer(monkeypatch: pytest.MonkeyPatc
         raise ZeroDivisionError
 
     async with open_server() as client:
-        monkeypatch.setattr(Snapshot, "waiting", property(fail))
+        monkeypatch.setattr(Snapshot, "queue", property(fail))
         status, refusal, _ = await client.get(f"{BASE}/overview")
         assert (status, refusal["error"]) == (500, "InternalError")
         assert (await client.get(f"{BASE}/quotas"))[0] == 200
@@ -397,7 +397,7 @@ async def test_an_answer_that_fails_ends_no_stream(monkeypatch: pytest.MonkeyPat
         raise ZeroDivisionError
 
     async with open_server() as client:
-        monkeypatch.setattr(Snapshot, "waiting", property(fail))
+        monkeypatch.setattr(Snapshot, "queue", property(fail))
         url = f"{client.root}{BASE}/stream?topic=queue&topic=quotas"
         async with client.session.get(url, headers={"Authorization": f"Bearer {KEY}"}) as response:
             events = read_events(response)

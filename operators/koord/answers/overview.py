@@ -4,15 +4,16 @@ Sums up what other answers say, and decides nothing.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from heapq import nsmallest
 from typing import Final
 
-from koord.answers.fragmentation import ModelFragmentation, view_fragmentation
-from koord.answers.health import find_sick
+from koord.answers.fragmentation import ModelFragmentation
+from koord.answers.queue_sight import hide_others
 from koord.answers.queue_view import QueueEntry
-from koord.answers.quota_view import view_quotas
-from koord.core.engine.state import ClusterState
+from koord.answers.quota_view import QuotaView
+from koord.answers.redaction import Sight, redact
 from koord.core.model.reason_class import ReasonClass
 from koord.core.model.reasons import class_of
 
@@ -51,16 +52,31 @@ class Overview:
     sick: int
 
 
-def view_overview(state: ClusterState, waiting: Sequence[QueueEntry], now: float) -> Overview:
-    counts = Counter(class_of(entry.reason.code) for entry in waiting)
+def view_overview(
+    waiting: Sequence[QueueEntry],
+    models: Sequence[ModelFragmentation],
+    quotas: Iterable[QuotaView],
+    sick: int,
+) -> Overview:
+    """Sum up what waits, in order, GPUs by model, and quotas, with the names of all."""
+    counts = Counter(entry.reason.code for entry in waiting)
+    classes: Counter[ReasonClass | None] = Counter()
+    for code, count in counts.items():
+        classes[class_of(code)] += count
     return Overview(
-        gpus=sum_gpus(view_fragmentation(state)),
-        waiting={str(each): counts[each] for each in ReasonClass},
+        gpus=sum_gpus(models),
+        waiting={str(each): classes[each] for each in ReasonClass},
         waiting_pods=sum(entry.pods for entry in waiting),
-        longest=tuple(sorted(waiting, key=lambda entry: (entry.since, entry.names))[:MOST_SHOWN]),
-        over=tuple(quota.summary.name for quota in view_quotas(state).quotas if quota.over),
-        sick=len(find_sick(state, now)),
+        longest=tuple(nsmallest(MOST_SHOWN, waiting, key=lambda entry: entry.since)),
+        over=tuple(quota.summary.name for quota in quotas if quota.over),
+        sick=sick,
     )
+
+
+def see_overview(view: Overview, sight: Sight) -> Overview:
+    """Return an overview as an asker sees it."""
+    over = redact(view, sight.hide).over
+    return replace(view, longest=hide_others(view.longest, sight), over=over)
 
 
 def sum_gpus(models: Sequence[ModelFragmentation]) -> GpuSums:

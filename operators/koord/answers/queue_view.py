@@ -1,12 +1,13 @@
 """The queue for people: everything that waits, in the order in which it is planned.
 
 Nothing is decided here: units and their order are those of the queue, and reasons come from one
-plan of all of them, on the state as it is.
+plan of all of them, on the state as it is. Where the cluster is followed they come from reports
+(``reported_queue``).
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -22,6 +23,7 @@ from koord.core.engine.scoring import Scoring
 from koord.core.engine.state import ClusterState
 from koord.core.eviction.preemption import find_preempting
 from koord.core.gang.done import count_needed
+from koord.core.model.gangs import GangKey
 from koord.core.model.plan import Unit
 from koord.core.model.pods import Pod
 from koord.core.model.reasons import Planned, Reason, class_of
@@ -103,7 +105,7 @@ def view_queue(
         standings = view_standings(Look(state, units, reasons, scoring, is_over))
     return (
         *_view_units(state, units, (reasons, standings, placed)),
-        *_view_incomplete(state, queue),
+        *view_incomplete(state, queue),
     )
 
 
@@ -136,25 +138,37 @@ def _view_units(
     """Yield units in order; ``outcomes`` are reasons, standings, and counts."""
     reasons, standings, placed = outcomes
     for place, unit in rank_units(units):
-        gangs = tuple(dict.fromkeys(demand.gang for demand in unit.demands if demand.gang))
         reason = reasons.get(unit.key)
         if reason is not None:
-            yield QueueEntry(
-                position=place.position,
-                kind="podgroup" if gangs else "pod",
-                names=gangs or (unit.pods[0].key,),
-                pods=len(unit.pods),
-                required=unit.required,
-                reason=reason,
-                since=unit.since,
-                quotas=_quotas_of(state, unit.pods),
-                gpus=gpus_of(unit),
-                gpus_ahead=place.gpus_ahead,
-                priority=unit.priority,
-                is_repair=unit.is_repair,
+            yield replace(
+                make_entry(state, unit, place, reason),
                 standing=standings.get(unit.key),
                 placed=placed.get(unit.key, 0),
             )
+
+
+def gangs_of(unit: Unit) -> tuple[GangKey, ...]:
+    """Return the gangs that a unit has members of; none for a single pod."""
+    return tuple(dict.fromkeys(demand.gang for demand in unit.demands if demand.gang))
+
+
+def make_entry(state: ClusterState, unit: Unit, place: QueuePlace, reason: Reason) -> QueueEntry:
+    """Return the row of a unit."""
+    gangs = gangs_of(unit)
+    return QueueEntry(
+        position=place.position,
+        kind="podgroup" if gangs else "pod",
+        names=gangs or (unit.pods[0].key,),
+        pods=len(unit.pods),
+        required=unit.required,
+        reason=reason,
+        since=unit.since,
+        quotas=_quotas_of(state, unit.pods),
+        gpus=gpus_of(unit),
+        gpus_ahead=place.gpus_ahead,
+        priority=unit.priority,
+        is_repair=unit.is_repair,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +205,8 @@ def _find_waiting_of(
         yield IncompleteSource(*source, waiting, required, reason)
 
 
-def _view_incomplete(state: ClusterState, queue: Queue) -> Iterator[QueueEntry]:
+def view_incomplete(state: ClusterState, queue: Queue) -> Iterator[QueueEntry]:
+    """Yield what is not complete and has pods that wait, by name: that takes no plan."""
     for source in find_incomplete(state, queue):
         yield QueueEntry(
             position=0,

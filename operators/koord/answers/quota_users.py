@@ -66,6 +66,16 @@ class QuotaUser:
             self.amounts[key] = self.amounts.get(key, 0) + amount
 
 
+def find_quotas_in_use(state: ClusterState) -> set[tuple[str, QuotaName]]:
+    """Return which namespaces have pods that count for which quotas."""
+    cache = state.quotas
+    counted, quota_of = cache.usage, cache.quota_of
+    return {
+        (pod.namespace, quota_of(pod) if (use := counted.get(uid)) is None else use.quota)
+        for uid, pod in state.pods.items()
+    }
+
+
 def find_users(state: ClusterState, quotas: Collection[QuotaName]) -> tuple[QuotaUser, ...]:
     """Return what uses any of these quotas themselves, by quota and name."""
     cache = state.quotas

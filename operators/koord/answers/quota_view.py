@@ -4,7 +4,7 @@ Nothing is decided here: shares come from the solver.
 """
 
 from collections import Counter
-from collections.abc import Collection, Container, Iterator, Mapping
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -66,7 +66,13 @@ def find_waits(
     quotas: Collection[QuotaName] | None = None,
 ) -> tuple[WaitingUnit, ...]:
     """Return what waits in these quotas, by default all, in order; it is planned together."""
-    waiting = view_queue(state, scoring, reclaim)
+    return split_by_quota(state, view_queue(state, scoring, reclaim), quotas)
+
+
+def split_by_quota(
+    state: ClusterState, waiting: Iterable[QueueEntry], quotas: Collection[QuotaName] | None = None
+) -> tuple[WaitingUnit, ...]:
+    """Return the part of what waits that counts for each of these quotas, in order."""
     return tuple(unit for waiting_unit in waiting for unit in _find_in(state, waiting_unit, quotas))
 
 
@@ -221,8 +227,13 @@ def _count_lost(state: ClusterState) -> Counter[QuotaName]:
     return lost_members
 
 
-def view_quota(state: ClusterState, name: QuotaName, scoring: Scoring) -> QuotaView | None:
-    """Return one quota with what uses it and what waits in it; None if it is not in force."""
+def view_quota(
+    state: ClusterState, name: QuotaName, waiting: Iterable[QueueEntry]
+) -> QuotaView | None:
+    """Return one quota with what uses it and what waits in it; None if it is not in force.
+
+    ``waiting`` is all that waits, with the names of all.
+    """
     overview = view_quotas(state)
     quota_view = next((quota for quota in overview.quotas if quota.summary.name == name), None)
     if quota_view is None:
@@ -238,7 +249,7 @@ def view_quota(state: ClusterState, name: QuotaName, scoring: Scoring) -> QuotaV
                 users, key=lambda quota_user: (-quota_user.amounts.get(key, 0), quota_user.title)
             )
         ),
-        waits=find_waits(state, scoring, quotas=family),
+        waits=split_by_quota(state, waiting, family),
         terms=find_terms(solution, ledger.account(name).spec),
         loans=find_loans(solution),
     )

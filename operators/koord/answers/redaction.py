@@ -12,6 +12,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
+from functools import cache
 from typing import Any, Final, TypeVar, cast
 
 from koord.answers.encoding import encode
@@ -234,13 +235,19 @@ def redact(value: T, hide: Hide) -> T:
     if not dataclasses.is_dataclass(value) or isinstance(value, type):
         return cast("T", _redact_all(value, hide))
     changed = {}
-    for field in dataclasses.fields(value):
-        before = getattr(value, field.name)
-        kind = kind_of(type(value), field.name)
+    for name, kind in _fields_of(type(value)):
+        before = getattr(value, name)
         after = _redact_all(before, hide) if kind is None else _hide_names(before, kind, hide)
         if after is not before:
-            changed[field.name] = after
+            changed[name] = after
     return dataclasses.replace(value, **changed) if changed else value
+
+
+@cache
+def _fields_of(owner: type) -> tuple[tuple[str, NameKind | None], ...]:
+    """Return the fields of a dataclass, and what each names: there are thousands of its values."""
+    names = (field.name for field in dataclasses.fields(owner))
+    return tuple((name, kind_of(owner, name)) for name in names)
 
 
 def kind_of(owner: type, field: str) -> NameKind | None:

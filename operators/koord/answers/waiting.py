@@ -4,10 +4,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from koord.answers.queue_sight import hide_others
 from koord.answers.queue_view import QueueEntry, QueuePlace, view_queue
 from koord.answers.reading import KindName, Reading, Target, is_unknown, keep_known
-from koord.answers.redaction import Sight, redact
-from koord.answers.reports import ReportedReason, Reports
+from koord.answers.reported_queue import view_reported_queue
+from koord.answers.reports import NOT_KNOWN, Reports
 from koord.core.engine.scoring import Scoring
 from koord.core.model.reason_class import ReasonClass
 from koord.core.model.reasons import Reason
@@ -18,25 +19,40 @@ def find_waiting(
 ) -> tuple[QueueEntry, ...]:
     """Return what waits, as far as it can be known from what was read in the target's namespace.
 
-    The operators' reason stands where ours is not certain, or cannot be found here. With
-    ``is_over``, until that is true, it is foreseen when units start.
+    Of a cluster that is listed once all is planned, and the operators' reason stands where ours is
+    not certain, or cannot be found here. With ``is_over``, until that is true, it is foreseen when
+    units start. Of one that is followed nothing is planned: what the operators reported is told.
     """
+    reading.state.refresh()
+    if reading.is_followed:
+        waiting_units: Iterable[QueueEntry] = _keep_known(view_reported_queue(reading), reading)
+    else:
+        waiting_units = _view_planned(reading, target, is_over)
+    if reading.extent_of(KindName.PODS) is not None or is_unknown(reading, KindName.POD_GROUPS):
+        placed = (_placed(entry, reading) for entry in waiting_units)
+        waiting_units = sorted(placed, key=_order_of)
+    return hide_others(waiting_units, reading.sight)
+
+
+def _view_planned(
+    reading: Reading, target: Target, is_over: Callable[[], bool] | None
+) -> Iterable[QueueEntry]:
     state, reports = reading.state, Reports(reading.reports, reading.leader)
-    state.refresh()
-    waiting_units = (
-        reports.correct(
-            waiting_unit, state, keep_known(waiting_unit.reason, reading, target.namespace)
-        )
-        for waiting_unit in view_queue(
-            state, Scoring(), reading.reclaim, is_over if _is_whole(reading) else None
-        )
-    )
-    if not _is_whole(reading):
-        waiting_units = (_with_told(waiting_unit, reading) for waiting_unit in waiting_units)
-    entries = hide_others(waiting_units, reading.sight)
-    if reading.extent_of(KindName.PODS) is None and not is_unknown(reading, KindName.POD_GROUPS):
+    is_whole = _is_whole(reading)
+    for entry in view_queue(state, Scoring(), reading.reclaim, is_over if is_whole else None):
+        reason = keep_known(entry.reason, reading, target.namespace)
+        corrected = reports.correct(entry, state, reason)
+        yield corrected if is_whole else _with_told(corrected, reading)
+
+
+def _keep_known(entries: Iterable[QueueEntry], reading: Reading) -> Iterable[QueueEntry]:
+    """Return entries without reasons that are not certain from what was read."""
+    if _is_whole(reading):
         return entries
-    return tuple(sorted((_placed(entry, reading) for entry in entries), key=_order_of))
+    return (
+        replace(entry, reason=keep_known(entry.reason, reading, "") or NOT_KNOWN)
+        for entry in entries
+    )
 
 
 def _is_whole(reading: Reading) -> bool:
@@ -44,23 +60,6 @@ def _is_whole(reading: Reading) -> bool:
     kinds = (KindName.NODES, KindName.POD_GROUPS, KindName.QUOTAS)
     is_known = not any(is_unknown(reading, kind) for kind in kinds)
     return is_known and reading.extent_of(KindName.PODS) is None
-
-
-def hide_others(entries: Iterable[QueueEntry], sight: Sight) -> tuple[QueueEntry, ...]:
-    """Return what waits as somebody sees it who may list less than was read."""
-    return tuple(_hide_names(entry, sight) for entry in entries)
-
-
-def _hide_names(entry: QueueEntry, sight: Sight) -> QueueEntry:
-    """Return what waits without what an asker may not see: amounts and places are no secret."""
-    if sight.is_whole:
-        return entry
-    hidden = redact(entry, sight.hide)
-    if any(map(sight.sees, entry.namespaces)):
-        return hidden
-    # It quotes a condition of theirs, or names what only they know: quotas, claims, topologies.
-    reason = ReportedReason(entry.reason.code, "")
-    return replace(hidden, reason=reason, quotas=entry.quotas if sight.quotas else ())
 
 
 def _with_told(waiting_unit: QueueEntry, reading: Reading) -> QueueEntry:

@@ -13,7 +13,7 @@ from rich.console import RenderableType
 from rich.table import Table
 
 from koord.answers.encoding import encode
-from koord.answers.gaps import head_of, list_warnings
+from koord.answers.gaps import NO_TARGET, head_of, list_warnings
 from koord.answers.hints import find_hints
 from koord.answers.quota_simulation import (
     EditResult,
@@ -33,6 +33,7 @@ from koord.answers.quota_view import (
     view_quotas,
 )
 from koord.answers.reading import Reading
+from koord.answers.waiting import find_waiting
 from koord.api.quantity import InvalidQuantityError
 from koord.api.resource_names import find_nearest_resource
 from koord.cli.cluster import read_without_target, refuse_gap, refuse_unknown_namespace
@@ -46,7 +47,6 @@ from koord.cli.quota_text import (
     make_quota_lines,
     make_tree_lines,
 )
-from koord.core.engine.scoring import Scoring
 from koord.core.engine.state import ClusterState
 from koord.core.model.device_names import CARDS
 from koord.core.model.text import named, suggest
@@ -105,7 +105,7 @@ def show_quota(name: str, namespace: str, kubeconfig: str, context: str, output:
         return
     state = reading.state
     bare = find_name(state, name, namespace)
-    view = view_quota(state, bare, Scoring())
+    view = view_quota(state, bare, find_waiting(reading, NO_TARGET))
     if view is None:
         problem = state.quotas.catalog.problem_of(bare)
         if problem:

@@ -1,29 +1,30 @@
 """Answers about the cluster as it is: what one reading of it shows."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
+from functools import lru_cache
 from typing import Any, Final
 
 from koord.answers.devices import view_devices
 from koord.answers.encoding import encode, name_of_field
 from koord.answers.envelope import AnswerGap, GapCause
-from koord.answers.fragmentation import Fragmentation, view_fragmentation
+from koord.answers.fragmentation import Fragmentation, ModelFragmentation, view_fragmentation
 from koord.answers.gpu_map import MapNode, view_map
-from koord.answers.health import encode_finding, find_sick, see_sick
+from koord.answers.health import HealthFinding, encode_finding, find_sick, see_sick
 from koord.answers.hidden_amounts import (
     hide_in_fragmentation,
     hide_in_overview,
     hide_in_quota,
 )
-from koord.answers.overview import view_overview
+from koord.answers.overview import Overview, see_overview, view_overview
+from koord.answers.queue_sight import SeenQueue
 from koord.answers.queue_view import QueueEntry
-from koord.answers.quota_view import encode_in_full, view_quota, view_quotas
-from koord.answers.redaction import HiddenName, redact
+from koord.answers.quota_view import QuotaView, encode_in_full, view_quota, view_quotas
+from koord.answers.redaction import EVERYTHING, HiddenName, redact
 from koord.answers.reservations import view_reservation
 from koord.answers.topology import view_topology
 from koord.answers.usage_view import NodeUsage, view_nodes, view_pod
 from koord.core.device.plugin import Devices
-from koord.core.engine.scoring import Scoring
 from koord.core.model.reasons import class_of
 from koord.core.model.text import format_time
 from koord.core.reservation.plugin import Reservations
@@ -33,10 +34,30 @@ from koord.see.snapshots import Snapshot
 
 
 def show_overview(snapshot: Snapshot, _: Ask) -> Any:
-    view = view_overview(snapshot.reading.state, snapshot.waiting, snapshot.at)
     sight = snapshot.reading.sight
-    view = replace(view, over=redact(view, sight.hide).over)
-    return encode(hide_in_overview(view, sight))
+
+    def sum_up(waiting: Sequence[QueueEntry]) -> Overview:
+        sick = len(_find_sick(snapshot))
+        return view_overview(waiting, _view_models(snapshot), _view_quotas(snapshot), sick)
+
+    if sight.amounts:
+        view = snapshot.share("overview", lambda: sum_up(snapshot.queue.see(EVERYTHING)))
+    else:
+        view = sum_up(snapshot.waiting)
+    return encode(hide_in_overview(see_overview(view, sight), sight))
+
+
+def _find_sick(snapshot: Snapshot) -> tuple[HealthFinding, ...]:
+    state = snapshot.reading.state
+    return snapshot.share("sick", lambda: find_sick(state, snapshot.at))
+
+
+def _view_models(snapshot: Snapshot) -> tuple[ModelFragmentation, ...]:
+    return snapshot.share("models", lambda: view_fragmentation(snapshot.reading.state))
+
+
+def _view_quotas(snapshot: Snapshot) -> tuple[QuotaView, ...]:
+    return snapshot.share("quotas", lambda: view_quotas(snapshot.reading.state).quotas)
 
 
 def list_queue(snapshot: Snapshot, _: Ask) -> tuple[QueueEntry, ...]:
@@ -47,15 +68,16 @@ def list_quotas(snapshot: Snapshot, _: Ask) -> list[Row]:
     sight = snapshot.reading.sight
     return [
         encode(hide_in_quota(redact(quota, sight.hide), sight))
-        for quota in view_quotas(snapshot.reading.state).quotas
+        for quota in _view_quotas(snapshot)
         if sight.sees_quota(quota.summary.name)
     ]
 
 
 def show_quota(snapshot: Snapshot, ask: Ask) -> Any:
     sight, name = snapshot.reading.sight, ask.parts["name"]
+    waiting = snapshot.queue.see(EVERYTHING)
     is_seen = sight.sees_quota(name)
-    view = view_quota(snapshot.reading.state, name, Scoring()) if is_seen else None
+    view = view_quota(snapshot.reading.state, name, waiting) if is_seen else None
     if view is None:
         or_hidden = "" if sight.quotas else ", or you may not see it"
         raise NothingThere(f"there is no ElasticQuota {name} in force{or_hidden}")
@@ -70,15 +92,14 @@ def list_namespaces(snapshot: Snapshot, _: Ask) -> dict[str, Any]:
 
 
 def show_fragmentation(snapshot: Snapshot, _: Ask) -> Any:
-    value = Fragmentation(view_fragmentation(snapshot.reading.state))
+    value = Fragmentation(_view_models(snapshot))
     return encode(hide_in_fragmentation(value, snapshot.reading.sight))
 
 
 def list_findings(snapshot: Snapshot, _: Ask) -> list[Row]:
     source = snapshot.on_demand
     own = () if source is None else source.find_trouble()
-    findings = (*own, *find_sick(snapshot.reading.state, snapshot.at))
-    findings = see_sick(findings, snapshot.reading.sight)
+    findings = see_sick((*own, *_find_sick(snapshot)), snapshot.reading.sight)
     return [encode_finding(finding) for finding in findings]
 
 
@@ -151,9 +172,13 @@ def _names_of(entry: QueueEntry) -> list[str]:
     return ["" if isinstance(name, HiddenName) else name for name in entry.names]
 
 
+_format_since = lru_cache(maxsize=1 << 14)(format_time)
+"""Of thousands of entries it is a part of the key, whenever something has changed."""
+
+
 def _unit_of(entry: QueueEntry) -> str:
     names = _names_of(entry)
-    hidden = "" if all(names) else f"#{entry.position}.{format_time(entry.since)}"
+    hidden = "" if all(names) else f"#{entry.position}.{_format_since(entry.since)}"
     return f"{entry.kind}/{','.join(names)}{hidden}"
 
 
@@ -163,6 +188,14 @@ def _place_of(entry: QueueEntry) -> int:
 
 def _spaces_of(entry: QueueEntry) -> set[str]:
     return {name.partition("/")[0] for name in _names_of(entry)}
+
+
+def _narrow(entries: Sequence[QueueEntry], filters: Mapping[str, str]) -> Sequence[QueueEntry]:
+    """Return the entries of a namespace, if it is one of those that the asker sees."""
+    namespace = filters.get("namespace")
+    if not namespace or not isinstance(entries, SeenQueue):
+        return entries
+    return entries.by_namespace.get(namespace, ())
 
 
 QUEUE: Final = ListForm(
@@ -181,6 +214,7 @@ QUEUE: Final = ListForm(
         "reason": lambda entry: (entry.reason.code,),
     },
     write=encode,
+    narrow=_narrow,
 )
 BY_NAME: Final = ListForm(key=lambda row: row["name"], sorts={"name": lambda row: row["name"]})
 NODES: Final = ListForm(

@@ -9,6 +9,7 @@ import base64
 import binascii
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -54,6 +55,11 @@ class ListForm:
     """The field whose time ``from`` and ``to`` limit; empty: there is none. Of documents only."""
     write: Callable[[Entry], Row] = lambda entry: entry
     """Returns the document of an entry: of thousands of them few are shown."""
+    narrow: Callable[[Sequence[Entry], Mapping[str, str]], Sequence[Entry]] = lambda entries, _: (
+        entries
+    )
+    """Returns those entries, in their order, that filters may choose, where that is known: of
+    thousands of them few are looked at."""
 
     @property
     def parameters(self) -> tuple[str, ...]:
@@ -148,17 +154,32 @@ def _continue(query: ListQuery, token: str, instance: str) -> ListQuery:
 def select(entries: Sequence[Entry], query: ListQuery, form: ListForm) -> list[Entry]:
     """Return all entries that are asked for, in order, whatever page they are on."""
     order, (begin, end) = form.sorts[query.sort], query.between
+    filters = [(form.filters[name], value) for name, value in query.filters.items()]
     chosen = [
         entry
-        for entry in entries
+        for entry in form.narrow(entries, query.filters)
         if (not begin or entry[form.time] >= begin)
         and (not end or entry[form.time] < end)
-        and all(value in form.filters[name](entry) for name, value in query.filters.items())
+        and all(value in values_of(entry) for values_of, value in filters)
         and (not query.search or query.search in form.key(entry))
     ]
-    return sorted(
-        chosen, key=lambda entry: (order(entry), form.key(entry)), reverse=query.is_descending
-    )
+    return _sort(chosen, order, form.key, is_descending=query.is_descending)
+
+
+def _sort(
+    entries: list[Entry], order: SortValue, key: SortValue, *, is_descending: bool
+) -> list[Entry]:
+    """Sort by order, then by key, which is made only of those that it tells apart."""
+    values = [order(entry) for entry in entries]
+    counts = Counter(values)
+    if len(counts) == len(values):
+        pairs = sorted(zip(values, range(len(values)), strict=True), reverse=is_descending)
+    else:
+        pairs_of = zip(values, entries, strict=True)
+        keys = (key(entry) if counts[value] > 1 else "" for value, entry in pairs_of)
+        triples = zip(values, keys, range(len(values)), strict=True)
+        pairs = [(value, at) for value, _, at in sorted(triples, reverse=is_descending)]
+    return [entries[at] for _, at in pairs]
 
 
 def make_page(

@@ -21,12 +21,13 @@ from koord.answers.happenings import Subject
 from koord.answers.health import HealthFinding
 from koord.answers.hidden_amounts import hide_in_queue
 from koord.answers.outlook import limit_time
-from koord.answers.queue_view import QueueEntry
+from koord.answers.queue_sight import SeenEntries, SeenQueue, WaitingQueue
+from koord.answers.quota_users import find_quotas_in_use
 from koord.answers.reading import Reading, Target
-from koord.answers.redaction import Sight
+from koord.answers.redaction import EVERYTHING, Sight
 from koord.answers.story import Story
 from koord.answers.usage import find_segments
-from koord.answers.waiting import find_waiting, hide_others
+from koord.answers.waiting import find_waiting
 from koord.core.usage.book import UsageBook
 from koord.core.usage.segments import Segment, Window
 from koord.kube.errors import KubeError
@@ -109,6 +110,7 @@ class Snapshot:
         self.explained: Explanation | None = None
         """The last answer to why something waits: it is large, so no other is kept."""
         self._kept: dict[Hashable, Any] = {}
+        self._shared: dict[Hashable, Any] = {}
         self._base = self
         """That of everything, which those of less are made from."""
         self._by_sight: OrderedDict[Sight, Snapshot] = OrderedDict()
@@ -152,8 +154,7 @@ class Snapshot:
     @cached_property
     def _quotas_by_namespace(self) -> Mapping[str, frozenset[str]]:
         """Return the quotas that the pods of each namespace count for."""
-        quotas = self.reading.state.quotas
-        pairs = {(pod.namespace, quotas.quota_of(pod)) for pod in self.reading.state.pods.values()}
+        pairs = find_quotas_in_use(self.reading.state)
         by_namespace: dict[str, set[str]] = {}
         for namespace, quota in pairs:
             by_namespace.setdefault(namespace, set()).add(quota)
@@ -170,9 +171,20 @@ class Snapshot:
     def prepare(self) -> None:
         """Compute what most answers need, before they are asked for."""
         try:
-            _ = self.waiting
+            _ = self.queue
         except Exception:
             log.exception("What waits cannot be computed")  # each answer that needs it says so
+
+    def share(self, key: Hashable, compute: Callable[[], T]) -> T:
+        """Compute a value with the names of all, once for all who ask, whatever they may see.
+
+        Keys are few: they are not those of questions.
+        """
+        if self._base is not self:
+            return self._base.share(key, compute)
+        if key not in self._shared:
+            self._shared[key] = compute()
+        return cast("T", self._shared[key])
 
     def keep(self, key: Hashable, compute: Callable[[], T]) -> T:
         """Compute a value, once for all who ask for it; nobody may change it."""
@@ -192,13 +204,23 @@ class Snapshot:
         return tuple(find_segments(self.reading.state, self.at, label))
 
     @cached_property
-    def waiting(self) -> tuple[QueueEntry, ...]:
-        """Everything that waits: one plan of all of it, for all who ask."""
+    def waiting(self) -> SeenQueue:
+        """Everything that waits, in order, as the asker sees it."""
+        sight = self.reading.sight
+        seen = self._base.queue.see(sight)
+        return seen if sight.amounts else seen.replace(hide_in_queue(seen, sight))
+
+    @cached_property
+    def queue(self) -> WaitingQueue:
+        """Everything that waits, with the names of all, for all who ask."""
         if self._base is not self:
-            seen = hide_others(self._base.waiting, self.reading.sight)
-            return hide_in_queue(seen, self.reading.sight)
+            return self._base.queue
         is_over = limit_time(_FORESIGHT_SECONDS, time.monotonic)
-        return find_waiting(self.reading, self.target, is_over)
+        everything = replace(self.reading, sight=EVERYTHING)
+        seen = self.reading.state.followers.setdefault(SeenEntries, SeenEntries())
+        return WaitingQueue(
+            find_waiting(everything, self.target, is_over), cast("SeenEntries", seen)
+        )
 
 
 class Snapshots:

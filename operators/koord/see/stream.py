@@ -74,7 +74,7 @@ class Topic:
     ask: Ask
     query: ListQuery | None
     instance: str
-    sent: dict[str, Row] = field(default_factory=dict)
+    sent: Mapping[str, Row] = field(default_factory=dict)
     """Rows of the first page of a list by key, or the value under an empty one."""
     total: int = 0
     """Rows of the whole list."""
@@ -94,21 +94,29 @@ class Topic:
         """Return the whole answer in its envelope; of a list the first page."""
         self.has_begun = True
         answer = self.route.answer_from(snapshot, self.ask)
-        page = self._take(answer.value)
+        page = self._take(snapshot, answer.value)
         head = head_for(self.route, snapshot, self.ask, self.instance, time.time())
         self.circumstances = _circumstances_of(head)
         return wrap(head, answer if page is None else replace(answer, value=page))
 
-    def _take(self, value: Any) -> dict[str, Any] | None:
-        """Note what is sent now; return it if it is the first page of a list."""
+    def _take(self, snapshot: Snapshot, value: Any) -> dict[str, Any] | None:
+        """Note what is sent now; return it if it is the first page of a list.
+
+        All who follow the same topic with the same rights share the documents of its rows.
+        """
         form, query = self.route.form, self.query
         if form is None or query is None:
             self.sent = {"": value}
             return None
-        chosen = select(value, query, form)
-        page = cut_page(chosen, query, form, self.instance)
-        self.sent = dict(zip(map(form.key, chosen), page["items"], strict=False))
-        self.total, self.behind = len(chosen), chosen[query.limit :]
+
+        def cut() -> tuple[dict[str, Any], dict[str, Row], list[Entry]]:
+            chosen = select(value, query, form)
+            page, behind = cut_page(chosen, query, form, self.instance), chosen[query.limit :]
+            keys = map(form.key, chosen[: query.limit])
+            return page, dict(zip(keys, page["items"], strict=True)), behind
+
+        page, self.sent, self.behind = snapshot.keep(("topic", self.name), cut)
+        self.total = page["total"]
         return page
 
     def changes(self, snapshot: Snapshot) -> dict[str, Any] | None:
@@ -120,7 +128,7 @@ class Topic:
         """
         value = self.route.answer_from(snapshot, self.ask).value
         before, total, behind = self.sent, self.total, self.behind
-        page = self._take(value)
+        page = self._take(snapshot, value)
         if page is None:
             if before == self.sent:
                 return None
