@@ -44,6 +44,7 @@ def test_a_pod_that_waits() -> None:
         "place": None,
         "gang": None,
         "network": None,
+        "notAsked": 0,
         "add": None,
         "warnings": [],
         "history": [],

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple, Protocol
 
+from koord.core.autoscaler.nodes import find_lasting_taints
 from koord.core.device.plugin import Devices
 from koord.core.engine.state import ClusterState
 from koord.core.eviction.mobility import Mobility
@@ -22,6 +23,8 @@ from koord.core.quota.plugin import Quotas
 MOST_EDITS: Final = 32
 MOST_NODES: Final = 1024
 """That are added by one edit."""
+MOST_CHANGES: Final = 2048
+"""Objects that are changed for one question where others wait for their answers meanwhile."""
 HOST_NAME: Final = "kubernetes.io/hostname"
 _CORDONED: Final = "node.kubernetes.io/unschedulable"
 """The taint that goes with cordoning."""
@@ -56,11 +59,17 @@ class EditError(ValueError):
     """An edit names something that does not exist, or cannot be tried."""
 
 
+class TooManyChangesError(EditError):
+    """Edits change more objects than are tried for somebody else."""
+
+
 class Trial:
     """A state of one's own, what was changed in it, and how to take that back."""
 
-    def __init__(self, state: ClusterState) -> None:
+    def __init__(self, state: ClusterState, most: int | None = None) -> None:
+        """``most`` changes are made, each of one object; None: as many as there are."""
         self.state = state
+        self._most = most
         self.were_bound: dict[UnitSource, bool] = {}
         """Each gang and single pod of which pods were changed -> whether it had nodes before."""
         self.groups: dict[GangKey, ObservedPodGroup | None] = {}
@@ -75,6 +84,14 @@ class Trial:
         while len(self._inverses) > checkpoint:
             self._inverses.pop()()
 
+    def _log(self, inverse: Callable[[], None]) -> None:
+        """Note how to take a change back that was just made."""
+        self._inverses.append(inverse)
+        if self._most is not None and len(self._inverses) > self._most:
+            raise TooManyChangesError(
+                f"these edits change more than {self._most} pods and nodes; try fewer of them"
+            )
+
     def put_pod(self, pod: Pod) -> None:
         same_name = self.state.pod_by_key(pod.key)
         if same_name is not None and same_name.uid != pod.uid:
@@ -84,16 +101,16 @@ class Trial:
         self._note(pod)
         self.state.upsert_pod(pod)
         if before is None:
-            self._inverses.append(lambda: self.state.remove_pod(pod.uid))
+            self._log(lambda: self.state.remove_pod(pod.uid))
         else:
-            self._inverses.append(lambda: self.state.upsert_pod(before))
+            self._log(lambda: self.state.upsert_pod(before))
 
     def drop_pod(self, uid: str) -> None:
         before = self.state.observed(uid)
         if before is not None:
             self._note(before)
             self.state.remove_pod(uid)
-            self._inverses.append(lambda: self.state.upsert_pod(before))
+            self._log(lambda: self.state.upsert_pod(before))
 
     def _note(self, pod: Pod) -> None:
         source = source_of(pod)
@@ -106,9 +123,9 @@ class Trial:
         self.groups.setdefault(group.key, before)
         gangs.upsert_pod_group(group)
         if before is None:
-            self._inverses.append(lambda: gangs.remove_pod_group(group.key))
+            self._log(lambda: gangs.remove_pod_group(group.key))
         else:
-            self._inverses.append(lambda: gangs.upsert_pod_group(before))
+            self._log(lambda: gangs.upsert_pod_group(before))
 
     def drop_group(self, key: str) -> None:
         gangs = self.state.gangs
@@ -116,20 +133,20 @@ class Trial:
         if before is not None:
             self.groups.setdefault(key, before)
             gangs.remove_pod_group(key)
-            self._inverses.append(lambda: gangs.upsert_pod_group(before))
+            self._log(lambda: gangs.upsert_pod_group(before))
 
     def put_node(self, node: Node) -> None:
         row = self.state.table.row_of.get(node.name)
         before = None if row is None else self.state.table.node_at(row)
         self.state.upsert_node(node)
         if before is None:
-            self._inverses.append(lambda: self.state.remove_node(node.name))
+            self._log(lambda: self.state.remove_node(node.name))
         else:
-            self._inverses.append(lambda: self.state.upsert_node(before))
+            self._log(lambda: self.state.upsert_node(before))
 
     def drop_node(self, node: Node) -> None:
         self.state.remove_node(node.name)
-        self._inverses.append(lambda: self.state.upsert_node(node))
+        self._log(lambda: self.state.upsert_node(node))
 
     def copy_devices(self, like: str, name: str) -> None:
         """Give a node the devices that another one reports, all of them healthy."""
@@ -138,18 +155,22 @@ class Trial:
         if report is not None:
             copy = replace(report, node=name, uid=f"{report.uid}{_AGAIN}")
             devices.upsert(copy)
-            self._inverses.append(lambda: devices.remove(copy))
+            self._log(lambda: devices.remove(copy))
 
     def put_quota(self, spec: QuotaSpec) -> None:
         quotas = self.state.plugin(Quotas)
         catalog = quotas.cache.catalog
         before = catalog.written.get(key_of(spec))
         quotas.upsert(spec)
-        if before is None:
-            self._inverses.append(lambda: catalog.forget(spec.name))
-            self._inverses.append(lambda: quotas.remove(spec))
-        else:
-            self._inverses.append(lambda: quotas.upsert(before))
+
+        def take_back() -> None:
+            if before is not None:
+                quotas.upsert(before)
+                return
+            quotas.remove(spec)
+            catalog.forget(spec.name)
+
+        self._log(take_back)
 
 
 class Edit(Protocol):
@@ -270,7 +291,10 @@ class RemoveNodes:
 
 @dataclass(frozen=True, slots=True)
 class AddNodes:
-    """There are ``count`` more nodes like one that exists: empty, healthy, with other labels."""
+    """There are ``count`` more nodes like one that exists: empty, healthy, with other labels.
+
+    They have the taints that it has for good: an autoscaler or an administrator adds such nodes.
+    """
 
     like: str
     count: int
@@ -280,7 +304,7 @@ class AddNodes:
         if not 0 < self.count <= MOST_NODES:
             raise EditError(f"at most {MOST_NODES} nodes are added, and at least 1")
         (node,) = find_nodes(trial.state, (self.like,))
-        names = _name_nodes(trial.state, self.like)
+        names, taints = _name_nodes(trial.state, self.like), find_lasting_taints(node)
         for _ in range(self.count):
             name = next(names)
             labels = {**node.labels, HOST_NAME: name, **self.labels}
@@ -290,7 +314,7 @@ class AddNodes:
                     name=name,
                     uid=name,
                     labels=labels,
-                    taints=(),
+                    taints=taints,
                     is_unschedulable=False,
                     is_terminating=False,
                 )

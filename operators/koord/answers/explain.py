@@ -8,7 +8,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache
-from typing import Any
+from heapq import nlargest
+from typing import Any, Final
 
 from koord.answers.devices import describe_reserved, find_holdings
 from koord.answers.encoding import encode
@@ -41,6 +42,9 @@ from koord.core.topology.strategy.observation import (
     domain_capacities,
     observe_gang_topology,
 )
+
+MOST_SHAPES: Final = 8
+"""Different pods of a gang about which every node is asked: all members may be unlike others."""
 
 
 class PlacementState(StrEnum):
@@ -120,6 +124,8 @@ class GangExplanation:
     network: TopologyExplanation | None = None
     refused: Unit | None = None
     closed: tuple[Closed, ...] = ()
+    not_asked: int = 0
+    """Members that wait, and that are in none of the offers."""
 
 
 def explain_pod(
@@ -205,6 +211,7 @@ def explain_gang(
         network=_view(state, cycle, key, waiting, where),
         refused=refused,
         closed=_find_closed(state, cycle, diagnoses, reason),
+        not_asked=len(waiting) - sum(len(diagnosis.pods) for diagnosis in diagnoses),
     )
 
 
@@ -279,15 +286,16 @@ def first_refusal(
 
 
 def _diagnose(state: ClusterState, cycle: Cycle, pods: Sequence[Pod]) -> list[NodeDiagnosis]:
-    """Ask every node about pods, once for those of one shape."""
+    """Ask every node about pods, once for those of one shape, of the most frequent shapes."""
     cycle.expect(pods)
     alike: dict[PodShape, list[Pod]] = {}
     for pod, shape in zip(pods, cycle.shapes_of(pods), strict=True):
         alike.setdefault(shape, []).append(pod)
     list_others = cache(lambda: tuple(state.pods_on_nodes()))
+    chosen = nlargest(MOST_SHAPES, alike.items(), key=lambda item: len(item[1]))
     return [
         NodeDiagnosis(cycle, tuple(equal), shape, list_others)
-        for shape, equal in sorted(alike.items(), key=lambda item: item[0].requests)
+        for shape, equal in sorted(chosen, key=lambda item: item[0].requests)
     ]
 
 

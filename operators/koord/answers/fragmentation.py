@@ -7,7 +7,6 @@ of used, held, free, stranded, broken and down. Decides nothing.
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import median
 from typing import Any, Final
 
 from koord.answers.encoding import encode
@@ -248,17 +247,27 @@ def cards_of(pod: Pod) -> int:
 
 
 def _find_usual_pod(pods: Iterable[Pod]) -> Mapping[str, int]:
-    """Return what a GPU usually takes with it: the median of the pods that ask for whole ones."""
+    """Return what a GPU usually takes with it: the median of the whole ones that pods hold.
+
+    What only waits says nothing of it: anybody may have thousands of such pods, which hold nothing.
+    """
     requests = [
         (dict(pod.shape.requests), cards)
         for pod in pods
-        if pod.handling is not Handling.RESERVE and (cards := cards_of(pod))
+        if pod.handling is not Handling.RESERVE and node_charged(pod) and (cards := cards_of(pod))
     ]
-    return {
-        name: int(median(amounts.get(name, 0) / cards for amounts, cards in requests))
-        for name in (CPU, MEMORY)
-        if requests
-    }
+    return {name: _find_median(requests, name) for name in (CPU, MEMORY) if requests}
+
+
+def _find_median(requests: Iterable[tuple[Mapping[str, int], int]], name: str) -> int:
+    """Return the median amount per GPU, over all GPUs."""
+    amounts = sorted((amounts.get(name, 0) // cards, cards) for amounts, cards in requests)
+    left = sum(cards for _, cards in amounts) // 2
+    for amount, cards in amounts:
+        left -= cards
+        if left < 0:
+            return amount
+    return amounts[-1][0]
 
 
 def _strand(

@@ -11,7 +11,6 @@ from koord.answers.edits import (
     AddNodes,
     Cordon,
     Edit,
-    EditError,
     SetMinMember,
     SetQuota,
     Submit,
@@ -20,6 +19,7 @@ from koord.answers.edits import (
 from koord.answers.reading import Target, TargetKind
 from koord.answers.remedies import Remedy, RemedyActor, RemedyKind, Verified
 from koord.answers.remedy_trial import ClosedNodes, RemedySearch
+from koord.core.autoscaler.nodes import find_lasting_taints
 from koord.core.engine.reasons import InsufficientNodes
 from koord.core.engine.state import ClusterState
 from koord.core.gang.reasons import MissingMembers, MissingPodGroup
@@ -79,13 +79,18 @@ def _adding(like: str, *before: Edit) -> Callable[[int], tuple[Edit, ...]]:
 
 
 def _kinds_of_nodes(state: ClusterState, reason: InsufficientNodes) -> list[str]:
-    """Return a node of each kind, the one with most of what is scarce first."""
-    kinds: dict[tuple[tuple[str, int], ...], str] = {}
+    """Return a node of each kind, the one with most of what is scarce first.
+
+    Of nodes that offer the same it is one with as few taints as there is, which new ones have, too.
+    """
+    kinds: dict[tuple[tuple[str, int], ...], tuple[int, str]] = {}
     for name, row in state.table.live_rows():
-        kind = tuple(sorted(state.table.node_at(row).allocatable.items()))
-        kinds[kind] = min(name, kinds.get(kind, name))
+        node = state.table.node_at(row)
+        kind = tuple(sorted(node.allocatable.items()))
+        like = len(find_lasting_taints(node)), name
+        kinds[kind] = min(like, kinds.get(kind, like))
     by_size = sorted(kinds, key=lambda kind: (-dict(kind).get(reason.resource, 0), kinds[kind]))
-    return [kinds[kind] for kind in by_size[:_KINDS_OF_NODES]]
+    return [kinds[kind][1] for kind in by_size[:_KINDS_OF_NODES]]
 
 
 def uncordon(search: RemedySearch, _: Reason, closed: ClosedNodes) -> Iterator[Remedy]:
@@ -188,20 +193,19 @@ def lower_min_member(search: RemedySearch, _: Reason, _closed: ClosedNodes) -> I
 
 @dataclass(frozen=True, slots=True)
 class _AskLess:
-    """Pods ask for less of a resource."""
+    """Pods ask for no more than ``most`` of a resource."""
 
     pods: tuple[Pod, ...]
     resource: str
-    less: int
+    most: int
 
     def apply(self, trial: Trial) -> None:
         for pod in self.pods:
             requests = dict(pod.shape.requests)
-            if requests.get(self.resource, 0) <= self.less:
-                raise EditError(f"{pod.key} asks for no more than that")
-            requests[self.resource] -= self.less
-            shape = replace(pod.shape, requests=tuple(sorted(requests.items())))
-            trial.put_pod(replace(pod, shape=shape))
+            if requests.get(self.resource, 0) > self.most:
+                requests[self.resource] = self.most
+                shape = replace(pod.shape, requests=tuple(sorted(requests.items())))
+                trial.put_pod(replace(pod, shape=shape))
 
 
 def ask_less(search: RemedySearch, reason: Reason, _: ClosedNodes) -> Iterator[Remedy]:
@@ -210,7 +214,11 @@ def ask_less(search: RemedySearch, reason: Reason, _: ClosedNodes) -> Iterator[R
     if not isinstance(reason, InsufficientNodes) or not (is_too_large and reason.amount):
         return
     key, pods, request = reason.resource, search.pods(), reason.request
-    less, seen = search.find_smallest(request - 1, lambda less: (_AskLess(pods, key, less),))
+
+    def make(less: int) -> tuple[Edit, ...]:
+        return (_AskLess(pods, key, request - less),)
+
+    less, seen = search.find_smallest(request - 1, make)
     if less is None and seen is Verified.NO:
         return  # it would be asked for nothing at all
     request_text = format_amount(key, request)
@@ -221,7 +229,7 @@ def ask_less(search: RemedySearch, reason: Reason, _: ClosedNodes) -> Iterator[R
         f"Ask for {enough} {key} per pod instead of {request_text}",
         {"resource": key, "from": request_text, "to": None if less is None else enough},
         verified=seen,
-        edits=() if less is None else (_AskLess(pods, key, less),),
+        edits=() if less is None else make(less),
     )
 
 
@@ -240,7 +248,9 @@ def add_members(search: RemedySearch, reason: Reason, _: ClosedNodes) -> Iterato
 
     own = next((count for count in reason.gangs if count.gang == search.gang), None)
     guess = 1 if own is None else max(own.min_member - own.present, 1)
-    count, seen = search.find_smallest(max(guess, _MOST_MEMBERS), make, guess)
+    count, seen = None, Verified.NOT_TRIED
+    if guess <= _MOST_MEMBERS:
+        count, seen = search.find_smallest(_MOST_MEMBERS, make, guess)
     members_to_create = guess if count is None else count
     yield Remedy(
         RemedyKind.ADD_MEMBERS,
@@ -248,7 +258,7 @@ def add_members(search: RemedySearch, reason: Reason, _: ClosedNodes) -> Iterato
         f"Create {plural(members_to_create, 'more member')} like {pattern.name}",
         {"members": members_to_create, "like": pattern.name},
         verified=seen,
-        edits=make(members_to_create),
+        edits=() if count is None else make(count),
     )
 
 

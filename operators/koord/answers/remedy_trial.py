@@ -10,7 +10,7 @@ from contextlib import closing
 from itertools import takewhile
 from typing import Final, TypeAlias
 
-from koord.answers.edits import Edit, EditError, Trial
+from koord.answers.edits import Edit, EditError, TooManyChangesError, Trial
 from koord.answers.explain import try_units
 from koord.answers.pending import find_pending
 from koord.answers.planned_units import plan_waiting
@@ -28,6 +28,8 @@ from koord.core.model.plan import Placement, Unit
 from koord.core.model.pods import Pod
 from koord.core.model.reasons import Reason
 
+MOST_CHANGES: Final = 1024
+"""Objects that one trial changes."""
 MOST_AHEAD: Final = 64
 """Units before the target that are planned, too; behind more of them it is tried alone."""
 
@@ -38,7 +40,7 @@ class RemedySearch:
     def __init__(self, reading: Reading, target: Target, is_over: Callable[[], bool]) -> None:
         self.reading = reading
         self.state: ClusterState = reading.state
-        self.trial = Trial(reading.state)
+        self.trial = Trial(reading.state, MOST_CHANGES)
         self.target = target
         self.is_over = is_over
         self.gang = _gang_of(reading.state, target)
@@ -68,10 +70,16 @@ class RemedySearch:
         """Return whether the target starts after edits, if there is time to see it."""
         if self.is_over():
             return Verified.NOT_TRIED
-        return Verified.YES if self.starts_with(*edits) else Verified.NO
+        try:
+            return Verified.YES if self.starts_with(*edits) else Verified.NO
+        except TooManyChangesError:
+            return Verified.NOT_TRIED
 
     def starts_with(self, *edits: Edit) -> bool:
-        """Whether the target starts, alone, after these edits; they are taken back."""
+        """Whether the target starts, alone, after these edits; they are taken back.
+
+        May raise ``TooManyChangesError``.
+        """
         return self._try(edits, self._starts)
 
     def starts_in_order_with(self, *edits: Edit) -> bool:
@@ -79,7 +87,10 @@ class RemedySearch:
 
         False also if those are too many, or it takes too long.
         """
-        return self._try(edits, self._starts_in_order)
+        try:
+            return self._try(edits, self._starts_in_order)
+        except TooManyChangesError:
+            return False
 
     def _try(self, edits: Iterable[Edit], starts: Callable[[Cycle], bool]) -> bool:
         checkpoint = self.trial.checkpoint()
@@ -89,6 +100,8 @@ class RemedySearch:
             self.state.refresh()
             with closing(self._open_cycle()) as cycle:
                 return starts(cycle)
+        except TooManyChangesError:
+            raise
         except EditError:
             return False
         finally:
@@ -98,7 +111,10 @@ class RemedySearch:
         self, most: int, make: Callable[[int], tuple[Edit, ...]], guess: int = 1
     ) -> tuple[int | None, Verified]:
         """Return an amount with which it starts, and with one less it does not; None for none."""
-        return self._find_least(most, lambda count: self.starts_with(*make(count)), guess)
+        try:
+            return self._find_least(most, lambda count: self.starts_with(*make(count)), guess)
+        except TooManyChangesError:
+            return None, Verified.NOT_TRIED
 
     def find_first_endings(self, groups: Sequence[Sequence[Pod]]) -> tuple[int | None, Verified]:
         """Return how many of the first groups of pods have to end so that it starts."""

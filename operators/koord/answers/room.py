@@ -13,6 +13,7 @@ from typing import Any, Final
 from koord.answers.encoding import encode
 from koord.answers.explain import try_units
 from koord.answers.pending import find_pending
+from koord.core.autoscaler.nodes import could_hold
 from koord.core.defrag.shapes import GpuShape, make_shape_unit
 from koord.core.engine.cycle import Cycle
 from koord.core.engine.scoring import Scoring
@@ -188,12 +189,13 @@ def _find_nodes_to_add(
 ) -> Iterator[NodesToAdd]:
     """Yield for each kind of node how many more of them would be enough, the fewest first."""
     lacking = shape.pods - fit
-    requests = unit.pods[0].shape.requests
+    pod_shape = unit.pods[0].shape
     kinds: dict[int, str] = {}
     for offer in node_offers:
         node = state.table.node_at(state.table.row_of[offer.node])
-        pods = min(node.allocatable.get(name, 0) // amount for name, amount in requests if amount)
-        if pods:
+        if could_hold(node, pod_shape):
+            requests = (request for request in pod_shape.requests if request[1])
+            pods = min(node.allocatable.get(name, 0) // amount for name, amount in requests)
             kinds.setdefault(pods, offer.node)
     if lacking > 0:
         for pods, like in sorted(kinds.items(), reverse=True):

@@ -114,13 +114,15 @@ def ask_what_if(
     edits: Sequence[Edit],
     is_over: Callable[[], bool] = lambda: False,
     before: Outcomes | None = None,
+    most_changes: int | None = None,
 ) -> WhatIfAnswer:
     """Return what edits would change; may raise ``EditError``. The reading is as before then.
 
-    Once ``is_over``, nothing more is planned or searched, and the answer says so. ``before`` is
-    what ``view_outcomes`` returns of the reading, if somebody has it: else it is planned whole.
+    ``most_changes`` is how many objects edits may change. Once ``is_over``, nothing more is planned
+    or searched, and the answer says so. ``before`` is what ``view_outcomes`` returns of the
+    reading, if somebody has it: else it is planned whole.
     """
-    state, trial = reading.state, Trial(reading.state)
+    state, trial = reading.state, Trial(reading.state, most_changes)
     if before is None:
         before = view_outcomes(state)
     shares = view_shares(state)

@@ -140,6 +140,8 @@ class Explanation:
     place: PodPlace | None = None
     gang: GangAnswer | None = None
     offers: tuple[ShapeOffers, ...] = ()
+    not_asked: int = 0
+    """Members of which no node was asked: they are unlike those in the offers."""
     network: TopologyExplanation | None = None
     advice: tuple[str, ...] = ()
     add: str = ""
@@ -319,6 +321,7 @@ def _answer_for_gang(reading: Reading, target: Target, now: float) -> _Answer:
         is_reported_on=pod_group is not None,
         gang=_gang_of(reading, status),
         offers=() if is_unknown(reading, KindName.NODES) else explanation.offers,
+        not_asked=0 if is_unknown(reading, KindName.NODES) else explanation.not_asked,
         network=None if is_unknown(reading, KindName.NODES) else explanation.network,
         advice=advice,
         episodes=episodes,
@@ -451,6 +454,7 @@ def _(answer: Explanation) -> dict[str, Any]:
         "gang": encode(answer.gang),
         "network": encode(answer.network),
         "offers": encode(answer.offers),
+        "notAsked": answer.not_asked,
         "advice": encode(answer.advice),
         "add": answer.add or None,
         "warnings": encode(answer.warnings),

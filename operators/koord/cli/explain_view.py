@@ -302,6 +302,9 @@ def make_parts(
     if len(answer.offers) > MAX_SHAPES:
         yield ""
         yield f"{len(answer.offers) - MAX_SHAPES} more kinds of pods: see --output json."
+    if answer.not_asked:
+        yield ""
+        yield f"For {count_of(answer.not_asked, 'other member')} no node was asked."
 
 
 def _make_title(answer: Explanation, now: float) -> Text:

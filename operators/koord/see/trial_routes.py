@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from time import monotonic
 from typing import Any, Final
 
-from koord.answers.edits import MOST_EDITS, EditError
+from koord.answers.edits import MOST_CHANGES, MOST_EDITS, EditError
 from koord.answers.encoding import encode
 from koord.answers.hidden_amounts import hide_in_what_if
 from koord.answers.outcomes import view_outcomes
@@ -76,7 +76,7 @@ def try_edits(snapshot: Snapshot, ask: Ask) -> Any:
         edits = [edit for document in written for edit in forms.read(document)]
         limits = [limit_time(_TRIAL_SECONDS, monotonic) for _ in range(2)]
         before = snapshot.keep("outcomes", lambda: view_outcomes(reading.state, limits[0]))
-        answer = ask_what_if(reading, edits, limits[1], before)
+        answer = ask_what_if(reading, edits, limits[1], before, MOST_CHANGES)
     except EditError as error:
         raise InvalidQuery(f"edits: {error}") from None
     answer = hide_in_what_if(answer, reading.sight)

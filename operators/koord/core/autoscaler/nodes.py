@@ -116,6 +116,11 @@ def tolerates_new(shape: PodShape, taints: Iterable[Taint]) -> bool:
     )
 
 
+def find_lasting_taints(node: Node) -> tuple[Taint, ...]:
+    """Return the taints of a node that new ones like it have, too."""
+    return tuple(taint for taint in node.taints if not _passes(taint))
+
+
 def _matches(node: Node, term: SelectorTerm) -> bool:
     # A new node has another name.
     return bool(term.expressions) and not term.fields and is_selected(node.labels, term.expressions)

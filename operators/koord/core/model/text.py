@@ -6,6 +6,7 @@ Texts are bounded whatever they quote: a condition takes 32 KiB, nobody reads mo
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from difflib import get_close_matches
+from heapq import nsmallest
 from typing import Final
 
 from koord.plain_text import escape_line
@@ -81,6 +82,10 @@ def format_age(seconds: float) -> str:
 
 
 MAX_SUGGESTIONS: Final = 3
+_MOST_NEAR: Final = 100
+"""Names that are compared letter by letter."""
+_MOST_COMPARED: Final = 64
+"""Letters of each."""
 
 
 _MAX_LISTED: Final = 8
@@ -88,12 +93,23 @@ _MAX_LISTED: Final = 8
 
 def find_similar(name: str, names: Iterable[str]) -> list[str]:
     """Return names that may be meant, whatever their case: like it, or of the same beginning."""
-    by_lower_case = {name.lower(): name for name in sorted(names)}
-    typed = name.lower()
+    typed = name.lower()[:_MOST_COMPARED]
+    by_lower_case = {name.lower()[:_MOST_COMPARED]: name for name in sorted(names)}
     stem = typed.rpartition("-")[0] or typed
     begun = (name for name in by_lower_case if name == stem or name.startswith(f"{stem}-"))
-    close = get_close_matches(typed, by_lower_case, MAX_SUGGESTIONS) or begun
+    near = by_lower_case
+    if len(near) > _MOST_NEAR:  # there may be thousands, and comparing takes long
+        near = dict.fromkeys(
+            nsmallest(_MOST_NEAR, near, key=lambda each: _tell_apart(each, typed)), ""
+        )
+    close = get_close_matches(typed, near, MAX_SUGGESTIONS) or begun
     return [by_lower_case[name] for name, _ in zip(close, range(MAX_SUGGESTIONS), strict=False)]
+
+
+def _tell_apart(name: str, typed: str) -> tuple[int, int]:
+    """Return a number that is small for names that look alike; it is found quickly."""
+    alike = next((at for at, (a, b) in enumerate(zip(name, typed, strict=False)) if a != b), 0)
+    return len(set(name) ^ set(typed)) + abs(len(name) - len(typed)), -alike
 
 
 def suggest(name: str, names: Iterable[str]) -> str:
