@@ -14,7 +14,7 @@ if str(ROOT := Path(__file__).parent) not in sys.path:
 
 # No deadline: the time of an example depends on the load of the machine. Examples are the same in
 # every run, so that a change is judged by itself; `make laws` and `make soak` look for new ones.
-settings.register_profile("ci", deadline=None, derandomize=True)
+settings.register_profile("ci", deadline=None, derandomize=True, max_examples=50)
 settings.register_profile(
     "laws",
     deadline=None,

@@ -3,8 +3,9 @@
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.laws import examples
 
 from koord.api.keys import slo
 from koord.api.lint import lint_documents, read_documents
@@ -103,6 +104,7 @@ JSON = st.recursive(
 )
 
 
+@settings(max_examples=examples(25))
 @given(
     st.dictionaries(
         st.sampled_from([annotation.key for annotation in QOS_ANNOTATIONS]),

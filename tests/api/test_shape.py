@@ -5,10 +5,11 @@ from functools import cache
 from typing import Any
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 from tests.api.cases import MINIMAL
+from tests.support.laws import examples
 
 from koord.api.crdgen import RESOURCE_BY_KIND, RESOURCES
 from koord.api.device import DeviceInfo, DeviceSpec
@@ -121,6 +122,7 @@ def shape_of(resource: type[Resource], part: str) -> tuple[Shape[Any], type[Mode
     return Shape(model), model
 
 
+@settings(max_examples=examples(25))
 @given(value=VALUES)
 @example(value={"devices": [{"type": "gpu", "resources": {"a": "1"}}, {"resources": {"a": "x"}}]})
 @example(value={"min": {"cpu": "1"}, "max": {"cpu": 2}})

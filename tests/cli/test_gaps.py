@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.builders import make_pod
 from tests.cli.readings import LEADING, STOPPED, make_reading
+from tests.support.laws import examples
 
 from koord.answers.envelope import AnswerGap, AnswerHead, GapCause
 from koord.answers.gaps import find_gaps, head_of, list_warnings
@@ -90,6 +91,7 @@ def test_what_nodes_use_is_a_gap_where_it_counts_and_is_not_known() -> None:
     assert gap.because is GapCause.NOT_SERVED
 
 
+@settings(max_examples=examples(25))
 @given(st.fixed_dictionaries(READ), st.data())
 def test_one_line_says_all_gaps_and_more_rights_leave_fewer(
     extents: dict[AnyKind, Extent | None], data: st.DataObject

@@ -76,47 +76,41 @@ def run() -> None:
 
 
 @pytest.fixture
-def other_package(tmp_path: Path) -> Path:
+def other_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A package that is installed beside koord, in this process too."""
     for name, text in PACKAGE.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
-    return tmp_path
-
-
-CODE = """
-import sys
-from koord.cli.main import main
-try:
-    main()
-finally:
-    print("imported" if "hello" in sys.modules else "not imported", file=sys.stderr)
-"""
-
-
-def call(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, "-c", CODE, *arguments],
-        env=os.environ | {"PYTHONPATH": str(folder)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    monkeypatch.syspath_prepend(tmp_path)
+    installed.find_installed.cache_clear()
+    yield tmp_path
+    installed.find_installed.cache_clear()
+    sys.modules.pop("hello", None)
 
 
 def test_a_command_of_any_package_is_listed_and_runs(other_package: Path) -> None:
-    overview = call(other_package, "--help")
-    assert "hello         Says hello." in overview.stdout
-    assert overview.stderr == "not imported\n"
-    assert call(other_package, "hello", "you").stdout == "hello you\n"
-    assert "koord hello" in call(other_package, "hello", "--help").stdout
+    assert "hello         Says hello." in CliRunner().invoke(app, ["--help"]).stdout
+    assert "hello" not in sys.modules, "it is imported when it runs"
+    assert CliRunner().invoke(app, ["hello", "you"]).stdout == "hello you\n"
+    assert "hello" in CliRunner().invoke(app, ["hello", "--help"]).stdout
+    done = subprocess.run(
+        [sys.executable, "-m", "koord", "hello", "you"],
+        env=os.environ | {"PYTHONPATH": str(other_package)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert (done.stdout, done.stderr) == ("hello you\n", "")
 
 
-def test_no_package_takes_the_place_of_a_command_of_koord(other_package: Path) -> None:
-    assert "Not what koord runs." not in call(other_package, "run", "--help").stdout
+@pytest.mark.usefixtures("other_package")
+def test_no_package_takes_the_place_of_a_command_of_koord() -> None:
+    assert "Not what koord runs." not in CliRunner().invoke(app, ["run", "--help"]).stdout
 
 
-def test_a_command_that_cannot_be_imported_names_its_package(other_package: Path) -> None:
-    done = call(other_package, "broken")
-    assert done.returncode == 2
+@pytest.mark.usefixtures("other_package")
+def test_a_command_that_cannot_be_imported_names_its_package() -> None:
+    done = CliRunner().invoke(app, ["broken"])
+    assert done.exit_code == 2
     assert done.stderr.startswith("error: koord broken of hello cannot be imported: ")
     assert "Traceback" not in done.stderr

@@ -9,7 +9,7 @@ from unittest.mock import patch
 import pytest
 from typer.testing import CliRunner
 
-from koord.cli.main import COMMANDS, app
+from koord.cli.main import COMMANDS, app, complete
 from koord.runtime.address import Address
 
 HEAVY = ("kopf", "kubernetes_asyncio", "numpy", "aiohttp", "msgspec", "networkx")
@@ -45,15 +45,16 @@ def test_an_unknown_command_is_a_usage_error_with_a_hint() -> None:
     assert "'explain'" in done.stderr
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["explain", "--help"], ["version"]])
-def test_nothing_heavy_is_imported_for(arguments: list[str]) -> None:
-    code = (
-        "import sys; from koord.cli.main import app; app(sys.argv[1:], standalone_mode=False);"
-        f"heavy = [name for name in {HEAVY} if name in sys.modules]; assert not heavy, heavy"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False
-    )
+def test_nothing_heavy_is_imported_for_help_and_version() -> None:
+    code = f"""
+import sys
+from koord.cli.main import app
+for line in ("--help", "explain --help", "version"):
+    app(line.split(), standalone_mode=False)
+    heavy = [name for name in {HEAVY} if name in sys.modules]
+    assert not heavy, (line, heavy)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
 
@@ -92,11 +93,19 @@ def test_the_plugin_calls_itself_kubectl_koord() -> None:
         (["sandbox", "st"], ["status"]),
     ],
 )
-def test_kubectl_gets_completions(typed: list[str], expected: list[str]) -> None:
-    text = subprocess.check_output([BIN / "kubectl_complete-koord", *typed], text=True)
-    *lines, directive = text.splitlines()
+def test_kubectl_gets_completions(
+    typed: list[str], expected: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with patch.dict(os.environ), patch.object(sys, "argv", ["kubectl_complete-koord", *typed]):
+        complete()
+    *lines, directive = capsys.readouterr().out.splitlines()
     assert [line.split("\t")[0] for line in lines] == expected
     assert directive == ":4"
+
+
+def test_kubectl_finds_the_completions() -> None:
+    text = subprocess.check_output([BIN / "kubectl_complete-koord", "cr"], text=True)
+    assert [line.split("\t")[0] for line in text.splitlines()] == ["crds", ":4"]
 
 
 def test_completion_works_without_kubectl() -> None:

@@ -55,8 +55,8 @@ if TYPE_CHECKING:
     from koord.core.engine.state import ClusterState
     from koord.core.model.plan import Unit
 
-EXAMPLES: Final = settings(max_examples=examples(25))
-FEW: Final = settings(max_examples=examples(12))
+EXAMPLES: Final = settings(max_examples=examples(10))
+FEW: Final = settings(max_examples=examples(4))
 CORE: Final = "koordinator.sh/gpu-core"
 RATIO: Final = "koordinator.sh/gpu-memory-ratio"
 BLOCK: Final = TopologyConstraint((LayerConstraint("Block", GatherStrategy.MUST),))

@@ -16,6 +16,7 @@ from tests.core.balance_cases import (
     moved,
     run,
 )
+from tests.support.laws import examples
 
 from koord.core.balance.caps import CapScope
 from koord.core.balance.memory import BalancePast
@@ -262,7 +263,7 @@ def test_the_reason_says_what_is_too_much() -> None:
 names = st.sampled_from(["a", "b", "c", "d", "e"])
 
 
-@settings(deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     st.lists(
         st.tuples(names, st.integers(0, 2500), st.booleans(), st.sampled_from(["", "w", "v"])),

@@ -131,7 +131,7 @@ def test_one_abnormality_is_acted_on_at_once(abnormalities: int) -> None:
     assert detectors.mark_bad([key], make_condition(abnormalities, 3, 60), 0) == {"n1"}
 
 
-@settings(deadline=None, max_examples=examples(60))
+@settings(deadline=None, max_examples=examples(25))
 @given(st.lists(st.lists(st.integers(0, 1500), min_size=4, max_size=4), min_size=2, max_size=30))
 def test_no_pod_moves_twice_an_hour_or_goes_back(loads: list[list[int]]) -> None:
     """Four workloads of one pod, whose load changes each round, on three nodes."""

@@ -6,8 +6,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.laws import examples
 
 from koord.core.balance.batch_reclaim import (
     BatchPod,
@@ -146,6 +147,7 @@ shortages_of_nodes = st.builds(
 )
 
 
+@settings(max_examples=examples(40))
 @given(
     shortages=st.lists(
         shortages_of_nodes, max_size=6, unique_by=lambda shortage: (shortage.node, shortage.cause)

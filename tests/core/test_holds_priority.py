@@ -136,7 +136,7 @@ def test_many_equal_units_are_tried_over_the_room_of_others_once() -> None:
     assert runs < 10
 
 
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(
     low=st.integers(0, 3),
     high=st.integers(0, 3),

@@ -8,13 +8,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.builders import GPU, make_pod, make_pod_group
 from tests.cluster import placed_on
 from tests.core.test_holds import A, Scene
 from tests.objects import upsert_reservation
 from tests.reservation.make import labelled, make_reservation
+from tests.support.laws import examples
 
 from koord.core.engine.queue import unit_of
 from koord.core.reservation.lifecycle import succeed
@@ -91,6 +92,7 @@ def test_a_member_that_ran_outside_is_replaced_in_a_reservation_with_room() -> N
     assert len(placed_on(scene.plan(*others(scene, 3)))) == 2
 
 
+@settings(max_examples=examples(30))
 @given(
     reserved=st.integers(0, 8),
     is_once=st.booleans(),

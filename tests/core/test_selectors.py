@@ -1,8 +1,9 @@
 """Selectors, evaluated per object and as arrays: both follow the rules of the API."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.laws import examples
 
 from koord.core.engine.columns import Columns
 from koord.core.model.selectors import LabelSelector, Requirement, SelectorOperator, is_selected
@@ -57,6 +58,7 @@ requirements = st.builds(
 selectors = st.none() | st.lists(requirements, max_size=3).map(tuple)
 
 
+@settings(max_examples=examples(40))
 @given(st.lists(labels_drawn, min_size=1, max_size=6), selectors, selectors, labels_drawn)
 def test_arrays_and_plain_form_agree_before_and_after_a_row_changes(
     rows: list[dict[str, str]],

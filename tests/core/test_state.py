@@ -160,7 +160,7 @@ class StateMachine(RuleBasedStateMachine):
 
 
 StateMachine.TestCase.settings = settings(
-    max_examples=examples(60), stateful_step_count=30, deadline=None
+    max_examples=examples(15), stateful_step_count=30, deadline=None
 )
 TestState = StateMachine.TestCase
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 from tests.defrag.soak import check
+from tests.support.laws import examples
 
-CLUSTERS = 160
+CLUSTERS = examples(48)
 SLICES = 4
 
 

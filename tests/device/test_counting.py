@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.builders import make_node, make_pod
 from tests.cluster import make_cluster, make_unit, nodes_of, plan_in
 from tests.device.nodes import GIB, MEMORY, a100x8, report, wish
+from tests.support.laws import examples
 
 from koord.core.device.allocate import DEFAULTS, allocate
 from koord.core.device.causes import DeviceCause
@@ -75,6 +76,7 @@ def requests(draw: st.DrawFn) -> DeviceRequest:
     return wish(amounts, joint=draw(st.sampled_from([None, "", "SamePCIe"])), gpu=hint)
 
 
+@settings(max_examples=examples(40))
 @given(st.lists(requests(), max_size=4), requests())
 def test_counts_are_never_too_low_and_exact_where_they_say_so(
     before: list[DeviceRequest], request: DeviceRequest

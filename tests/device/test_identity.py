@@ -7,12 +7,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.builders import make_pod
 from tests.cluster import make_cluster, make_unit
 from tests.device.nodes import GPU_TOTAL, NIC_TOTAL
 from tests.device.test_plugin import ROOMY, make_node, part, placed, settle, whole
+from tests.support.laws import examples
 
 from koord.core.device.allocation import ALLOCATED, AllocatedDevices
 from koord.core.device.inventory import NamedDevices, Strayed
@@ -206,6 +207,7 @@ def restarted(cluster: FakeCluster) -> FakeCluster:
     return again
 
 
+@settings(max_examples=examples(30))
 @given(STEPS)
 def test_no_device_is_given_to_two_pods_whatever_becomes_of_minors(steps: list[tuple]) -> None:
     cluster = one_node(report(GPUS, NICS))

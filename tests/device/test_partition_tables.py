@@ -3,8 +3,9 @@
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.laws import examples
 
 from koord.api.device_partitions import (
     MAX_PARTITIONS,
@@ -115,6 +116,7 @@ json_drawn = st.recursive(
 ).map(json.dumps)
 
 
+@settings(max_examples=examples(40))
 @given(st.text(max_size=60) | json_drawn)
 def test_any_text_is_a_table_or_a_problem(text: str) -> None:
     reading = read(text)

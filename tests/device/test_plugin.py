@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.builders import make_node, make_pod
 from tests.cluster import SCORING, make_cluster, make_unit
 from tests.device.nodes import a100x8, report
+from tests.support.laws import examples
 
 from koord.answers.explain import explain_pod
 from koord.core.device.allocation import AllocatedDevices
@@ -167,6 +168,7 @@ def test_pods_without_a_record_of_their_gpus_can_be_preempted() -> None:
         assert len(found.pods) == victims
 
 
+@settings(max_examples=examples(30))
 @given(
     st.lists(
         st.tuples(st.sampled_from(["place", "remove", "restore", "rollback"]), st.integers(0, 9)),

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.builders import make_pod
 from tests.cluster import make_unit
 from tests.device.nodes import MEMORY
 from tests.device.test_plugin import gpu_cluster, part, whole
+from tests.support.laws import examples
 
 from koord.core.device.ledger import UnrecordedUse, find_unrecorded
 from koord.core.model.device_names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, GPU_SHARED
@@ -48,6 +49,7 @@ def test_parts_of_others_leave_gpus_to_share() -> None:
 PARTS = st.tuples(st.integers(0, 120), st.integers(0, 2 * MEMORY))
 
 
+@settings(max_examples=examples(30))
 @given(st.lists(PARTS, max_size=12))
 def test_pods_take_the_fewest_gpus_that_hold_what_they_request(
     requests: list[tuple[int, int]],

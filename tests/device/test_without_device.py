@@ -10,13 +10,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.builders import make_node, make_pod
 from tests.cluster import SCORING, make_cluster, make_unit
 from tests.device.nodes import report
 from tests.device.test_plugin import gpu_cluster, part, placed, settle, whole
 from tests.objects import remove_devices, upsert_devices
+from tests.support.laws import examples
 
 from koord.answers.explain import explain_pod
 from koord.core.device.plugin import Devices
@@ -127,6 +128,7 @@ def test_nothing_is_said_where_devices_could_not_be_read() -> None:
     assert cluster.plan(make_unit("u", [part("q")])).placements
 
 
+@settings(max_examples=examples(20))
 @given(
     st.lists(
         st.one_of(

@@ -10,7 +10,7 @@ from tests.framework.walk import Walk
 from tests.support.laws import examples
 
 
-@settings(deadline=None, max_examples=examples(40))
+@settings(deadline=None, max_examples=examples(15))
 @given(st.integers(0, 2**32), st.integers(1, 40))
 def test_every_session_is_restored_by_a_rollback(seed: int, steps: int) -> None:
     walk = Walk(random.Random(seed).randrange)

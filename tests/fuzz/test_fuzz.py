@@ -10,6 +10,7 @@ import pytest
 from tests.fuzz.__main__ import used_mib
 from tests.fuzz.harness import Fuzzer
 from tests.fuzz.samples import SAMPLES, samples_of
+from tests.support.laws import examples
 
 from koord.domains.placement import PODS
 from koord.domains.quota import QUOTAS
@@ -17,7 +18,7 @@ from koord.domains.registry import KINDS, make_translator_options
 from koord.kube.decode import Decoder, Poison
 from koord.kube.store import Store
 
-INPUTS = 10_000
+INPUTS = examples(4_000)
 MOST_MIB = 200
 """All caches together when they are full, and what the allocator keeps."""
 

@@ -207,7 +207,7 @@ def test_answers_are_cached_until_a_change() -> None:
     assert demands(book, A) != before
 
 
-@settings(max_examples=examples(150))
+@settings(max_examples=examples(30))
 @given(CHANGES)
 def test_updated_cache_equals_a_rebuilt_one(changes: list[Pod | ObservedPodGroup | str]) -> None:
     world, book = World(), GangCache()
@@ -220,7 +220,7 @@ def test_updated_cache_equals_a_rebuilt_one(changes: list[Pod | ObservedPodGroup
         assert changed <= book.touched(), "nothing changes unnoticed"
 
 
-@settings(max_examples=examples(50))
+@settings(max_examples=examples(30))
 @given(CHANGES)
 def test_deleted_objects_leave_nothing_behind(changes: list[Pod | ObservedPodGroup | str]) -> None:
     world, book = World(), GangCache()

@@ -8,10 +8,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tests.builders import PodBuilder, make_pod, make_pod_group
 from tests.gang.test_quorum import make_book, ready
+from tests.support.laws import examples
 
 from koord.core.gang.done import (
     MAX_ID,
@@ -429,6 +430,7 @@ def test_decision_status_repair_and_advice_count_the_same_members(book: GangCach
             assert not FilledTree(spec.sub_groups, counts).find_short(ROOT)
 
 
+@settings(max_examples=examples(40))
 @given(draw_books(divided=st.just(False)))
 def test_a_gang_starts_when_the_advice_was_followed(book: GangCache) -> None:
     living = [pod for key in (A, B) for pod in book.members(key).values() if pod.is_alive]

@@ -6,10 +6,11 @@ import json
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.builders import make_pod
 from tests.gang.test_sub_group_members import A, make_gang
+from tests.support.laws import examples
 
 from koord.api.gang import UPSTREAM_DEFAULTS, parse_pod_gang
 from koord.api.keys import gang as keys
@@ -60,6 +61,7 @@ def count_useful(tree: SubGroupTree, members: Mapping[str, int], name: str) -> i
     return members[name] + sum(count_useful(tree, members, one.name) for one in complete)
 
 
+@settings(max_examples=examples(40))
 @given(trees(), st.dictionaries(st.sampled_from(["", *NAMES]), st.integers(1, 3)))
 def test_one_pass_says_what_the_definition_says(tree: SubGroupTree, drawn: dict[str, int]) -> None:
     members = Counter({name: count for name, count in drawn.items() if name in tree.by_name})

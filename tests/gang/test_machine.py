@@ -353,7 +353,7 @@ class Gangs(RuleBasedStateMachine):
 TestGangs = Gangs.TestCase
 TestGangs.pytestmark = [pytest.mark.timeout(600)]  # what fails is made small first
 TestGangs.settings = settings(
-    max_examples=examples(60),
+    max_examples=examples(12),
     stateful_step_count=60,
     deadline=None,
     suppress_health_check=list(HealthCheck),

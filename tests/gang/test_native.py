@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.builders import PodBuilder, make_node, make_pod
 from tests.cluster import SCORING, FakeCluster, make_cluster
 from tests.controllers.scene import Writer
+from tests.support.laws import examples
 
 from koord.answers.explain import explain_pod
 from koord.api.gang import UPSTREAM_DEFAULTS
@@ -176,6 +177,7 @@ FIELDS = st.sampled_from(
 )
 
 
+@settings(max_examples=examples(40))
 @given(
     st.dictionaries(FIELDS, JSON),
     st.dictionaries(
@@ -282,7 +284,7 @@ ABSURD: tuple[dict[str, Any], ...] = (
 def test_thousands_of_absurd_groups_keep_nobody_from_starting() -> None:
     """Of a tenant who may create groups and pods; a gang of others starts with the first plans."""
     cluster = make_racks({"a": 2})
-    for at in range(1500):
+    for at in range(500):
         meta = {"name": f"g{at}", "namespace": "evil", "uid": f"g{at}"}
         raw = json.dumps({"metadata": meta, "spec": ABSURD[at % len(ABSURD)]}).encode()
         with suppress(*MALFORMED):
@@ -292,7 +294,7 @@ def test_thousands_of_absurd_groups_keep_nobody_from_starting() -> None:
         cluster.pods(make_pod(f"evil/p{at}").gpu(3)._set(gang=gang))
     cluster.pod_groups(make_group(2)).pods(member("g-0"), member("g-1"))
     placed: list[str] = []
-    for _ in range(16):
+    for _ in range(6):
         placed += cluster.step()
     assert placed == ["g-0", "g-1"]
 

@@ -266,7 +266,7 @@ def is_complete(name: str, counts: dict[str, int]) -> bool:
     return bool(whole) and useful >= 3
 
 
-@settings(max_examples=examples(150), deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     events=st.lists(st.tuples(st.sampled_from(("come", "come", "end")), names), max_size=24),
     least=st.sampled_from((None, 1)),

@@ -134,8 +134,10 @@ def test_any_error_is_caught_by_the_helper_only() -> None:
     found = {}
     for package in ("", "answers", "api", "controllers", "core", "kube", "runtime"):
         for path in (SOURCE / package).glob("**/*.py" if package else "*.py"):
-            broad = list(map(is_broad, ast.walk(ast.parse(path.read_text())))).count(True)
-            if broad:
+            text = path.read_text()
+            if "except Exception" not in text:  # most files: parsing all of them takes seconds
+                continue
+            if broad := list(map(is_broad, ast.walk(ast.parse(text)))).count(True):
                 found[path.relative_to(SOURCE).as_posix()] = broad
     assert found == BROAD
 

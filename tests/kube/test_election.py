@@ -442,5 +442,5 @@ def replace_version(claim: Claim, version: int) -> Claim:
 
 TestManyProcesses = ManyProcesses.TestCase
 TestManyProcesses.settings = settings(
-    max_examples=examples(400), stateful_step_count=25, deadline=None
+    max_examples=examples(100), stateful_step_count=25, deadline=None
 )

@@ -16,6 +16,7 @@ from tests.builders import make_node, make_pod, make_pod_group
 from tests.cluster import SCORING, make_cluster, make_unit
 from tests.device.nodes import a100x8, report
 from tests.objects import upsert_numa
+from tests.support.laws import examples
 
 from koord.answers.explain import explain_pod
 from koord.core.device.allocation import AllocatedDevices
@@ -322,7 +323,7 @@ def check(cycle: Cycle, held: dict[str, tuple[int, tuple[Allocation, ...]]]) -> 
 
 
 @for_all(PODS, STEPS)
-@settings(deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_nothing_is_given_twice_and_undo_is_exact(
     requests: list[tuple[NumaAllocationHints, int, int]], steps: list[tuple[str, int]]
 ) -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.builders import intern_shape, make_node
 from tests.cluster import SCORING, FakeCluster, make_cluster
 from tests.objects import upsert_namespace
+from tests.support.laws import examples
 
 from koord.core.engine.allocator import Allocator
 from koord.core.model.constraints import (
@@ -259,7 +260,7 @@ def test_room_equals_a_naive_implementation_of_the_rules(
     assert found == {at: reference.admits(at) for at in range(NODES)}
 
 
-@settings(deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(node_labels, residents, subjects, subjects, st.integers(1, 6))
 def test_incremental_results_equal_those_of_a_fresh_cycle(
     nodes: list[dict[str, str]],
@@ -293,7 +294,7 @@ def test_incremental_results_equal_those_of_a_fresh_cycle(
     assert [cycle.room(shape).tolist() for shape in shapes] == before
 
 
-@settings(deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(node_labels, residents, subjects, st.integers(1, 6))
 def test_bulk_placement_equals_placing_pods_one_by_one(
     nodes: list[dict[str, str]],
@@ -315,7 +316,7 @@ def test_bulk_placement_equals_placing_pods_one_by_one(
 events = st.lists(st.tuples(st.integers(0, 3), st.none() | resident), max_size=8)
 
 
-@settings(deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(node_labels, events, st.lists(st.integers(0, NODES - 1), max_size=4), subjects)
 def test_changed_state_equals_a_state_built_from_scratch(
     nodes: list[dict[str, str]],

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.builders import GPU, make_node, make_pod, make_pod_group, make_quota
 from tests.cluster import make_cluster
 from tests.objects import remove_quota, upsert_pod_group, upsert_quota
+from tests.support.laws import examples
 
 from koord.core.model.pods import Handling, PodPhase
 
@@ -87,6 +88,7 @@ class World:
         return state
 
 
+@settings(max_examples=examples(30))
 @given(st.data())
 def test_incremental_usage_equals_a_recount(data: st.DataObject) -> None:
     state, world = make_cluster().state, World()

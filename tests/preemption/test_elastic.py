@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tests.builders import make_node, make_pod
 from tests.cluster import FakeCluster, make_cluster, make_unit
 from tests.preemption.test_search import search, victims_of
+from tests.support.laws import examples
 
 from koord.core.model.pods import Handling, PodPhase, RecordedPlan
 
@@ -53,7 +54,7 @@ def test_five_members_of_which_two_are_needed() -> None:
     assert answer == "el-0 el-1 el-2 el-3", "below its minimum it does not stay"
 
 
-@settings(deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(st.integers(1, 6), st.integers(1, 6), st.integers(1, 8), st.integers(1, 6))
 def test_no_more_goes_than_the_surplus_while_that_is_enough(
     count: int, minimum: int, nodes: int, wanted: int

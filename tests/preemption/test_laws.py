@@ -33,7 +33,7 @@ def search(scene: RandomScene) -> Preemption | None:
 
 
 @given(SEEDS)
-@settings(max_examples=examples(150))
+@settings(max_examples=examples(40))
 def test_nobody_of_equal_or_higher_priority_is_evicted(seed: int) -> None:
     scene = make_scene(seed)
     answer = search(scene)
@@ -42,7 +42,7 @@ def test_nobody_of_equal_or_higher_priority_is_evicted(seed: int) -> None:
 
 
 @given(SEEDS)
-@settings(max_examples=examples(150))
+@settings(max_examples=examples(40))
 def test_no_gang_lives_on_below_its_minimum(seed: int) -> None:
     scene = make_scene(seed)
     answer = search(scene)
@@ -55,7 +55,7 @@ def test_no_gang_lives_on_below_its_minimum(seed: int) -> None:
 
 
 @given(SEEDS)
-@settings(max_examples=examples(150))
+@settings(max_examples=examples(40))
 def test_every_plan_places_the_whole_unit_within_the_nodes(seed: int) -> None:
     scene = make_scene(seed)
     answer = search(scene)
@@ -76,7 +76,7 @@ def test_every_plan_places_the_whole_unit_within_the_nodes(seed: int) -> None:
 
 
 @given(SEEDS)
-@settings(max_examples=examples(150))
+@settings(max_examples=examples(30))
 def test_nobody_can_be_spared(seed: int) -> None:
     scene = make_scene(seed)
     answer = search(scene)
@@ -89,7 +89,7 @@ def test_nobody_can_be_spared(seed: int) -> None:
 
 
 @given(SEEDS)
-@settings(max_examples=examples(150))
+@settings(max_examples=examples(40))
 def test_protected_pods_and_guarantees_of_other_quotas_are_kept(seed: int) -> None:
     scene = make_scene(seed)
     answer = search(scene)
@@ -100,7 +100,7 @@ def test_protected_pods_and_guarantees_of_other_quotas_are_kept(seed: int) -> No
 
 
 @given(SEEDS, st.randoms(use_true_random=False))
-@settings(max_examples=examples(60))
+@settings(max_examples=examples(20))
 def test_the_order_in_which_objects_are_seen_decides_nothing(
     seed: int, chance: random.Random
 ) -> None:
@@ -114,7 +114,7 @@ def test_the_order_in_which_objects_are_seen_decides_nothing(
 
 
 @given(SEEDS)
-@settings(max_examples=examples(30), deadline=None)
+@settings(max_examples=examples(10), deadline=None)
 def test_preemption_ends_and_each_one_binds(seed: int) -> None:
     Simulation(random.Random(seed)).run()
 

@@ -9,11 +9,12 @@ import pytest
 from tests.builders import make_node, make_pod
 from tests.cluster import make_cluster, make_unit
 from tests.preemption.soak import check
+from tests.support.laws import examples
 
 from koord.core.eviction.model import Preemption
 from koord.core.eviction.search import PreemptionContext, plan_preemption
 
-CLUSTERS = 400
+CLUSTERS = examples(80)
 SLICES = 8
 NOW = 100_000.0
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 GPU = "nvidia.com/gpu"
 NOW = 1_000_000_000
-FEW, MANY = 40, 400
+FEW, MANY = 20, 120
 SIZE = 7
 """Members of a gang; each wants a whole node, and on each something runs."""
 

@@ -7,10 +7,11 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.builders import make_pod, make_pod_group, make_quota
 from tests.cluster import make_cluster
+from tests.support.laws import examples
 
 from koord.api.elasticquota import ElasticQuotaStatus
 from koord.core.model.pods import OwnerReference, Pod, PodPhase
@@ -205,6 +206,7 @@ def test_without_a_stamp_the_user_is_the_namespace() -> None:
     assert queues.user_of(ran("p", 0, user="root")) == "default"
 
 
+@settings(max_examples=examples(30))
 @given(
     st.lists(st.tuples(st.integers(1, 5000), st.integers(0, 4000)), min_size=1, max_size=5),
     st.integers(1, 10_000),

@@ -69,7 +69,7 @@ def find_start(cluster: FakeCluster) -> PlannedStart | None:
 
 
 @given(busy_clusters())
-@settings(max_examples=examples(60))
+@settings(max_examples=examples(20))
 def test_a_start_is_the_same_if_all_is_removed_that_has_ended(cluster: FakeCluster) -> None:
     quick = find_start(cluster)
     rows_with_room = AmountsInTime.rows_with_room
@@ -110,7 +110,7 @@ def test_what_is_kept_of_ends_is_what_they_are() -> None:
 
 
 @given(busy_clusters(), st.integers(1, 3))
-@settings(max_examples=examples(40))
+@settings(max_examples=examples(20))
 def test_limits_that_are_kept_are_those_that_would_be_made(
     cluster: FakeCluster, count: int
 ) -> None:

@@ -6,11 +6,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.builders import GPU, make_pod, make_pod_group, make_quota
 from tests.cluster import make_cluster
 from tests.objects import remove_quota, upsert_quota
+from tests.support.laws import examples
 
 from koord.answers.quota_audit import find_drift
 from koord.core.model.pods import RecordedPlan
@@ -181,6 +182,7 @@ DEEDS = ["create", "start", "start_elsewhere", "relabel", "regroup", "end", "res
 STEP = st.tuples(st.sampled_from(DEEDS), st.integers(0, 3), st.sampled_from(LABELS))
 
 
+@settings(max_examples=examples(40))
 @given(st.lists(STEP, max_size=30))
 def test_a_tenant_changes_no_use_of_others_and_hides_none_of_its_own(steps) -> None:
     tenant = Tenant()

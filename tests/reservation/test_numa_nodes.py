@@ -152,7 +152,7 @@ def test_deleted_reservations_leave_nothing_behind() -> None:
 
 
 @pytest.mark.parametrize("wishes", [PINNED, SINGLE])
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @for_all(
     asks=st.lists(
         st.tuples(st.sampled_from([1000, 2000, 3000]), st.booleans(), st.booleans()), max_size=6

@@ -278,4 +278,4 @@ class Histories(RuleBasedStateMachine):
 
 
 TestHistories = Histories.TestCase
-TestHistories.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)
+TestHistories.settings = settings(max_examples=examples(20), stateful_step_count=40, deadline=None)

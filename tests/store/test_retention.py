@@ -22,7 +22,7 @@ from tests.store.test_segments import make
 from tests.support.laws import examples
 
 from koord.core.usage.segments import EndBasis
-from koord.store import retention
+from koord.store import keeper, retention
 from koord.store.database import open_for_writing
 from koord.store.days import DAY_MS, HOUR_MS, day_of
 from koord.store.errors import StoreUnusableError
@@ -145,7 +145,8 @@ def test_a_file_that_is_too_large_loses_its_oldest_days_until_it_is_not(path):
     assert StoreReader(path).extent().bytes <= size * 4 // 5
 
 
-def test_if_today_alone_is_too_large_writing_stops_until_tomorrow(path):
+def test_if_today_alone_is_too_large_writing_stops_until_tomorrow(path, monkeypatch):
+    monkeypatch.setattr(keeper, "CLEANING_SECONDS", 0.0)  # nobody waits for the second look
     keep = Keep(most_bytes=1)
     with open_store(path, keep=keep) as store:
         waiting = store.append(1, "leader-a", [make_line(1)])

@@ -9,8 +9,9 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.laws import examples
 from tests.suspend.jobs import JobCluster, make_job, make_job_cluster
 from tests.suspend.test_start import Watch
 
@@ -170,6 +171,7 @@ STEPS: tuple[Callable[..., None], ...] = (
 STEP: Any = st.tuples(st.sampled_from(STEPS), st.sampled_from(sorted(SIZES)), st.booleans())
 
 
+@settings(max_examples=examples(30))
 @given(st.lists(STEP, max_size=24))
 def test_no_job_is_lost_and_no_room_is_given_twice(steps: Any) -> None:
     process = Process()

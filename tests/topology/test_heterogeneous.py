@@ -249,7 +249,7 @@ roles_of_gangs = st.dictionaries(st.integers(1, 4), st.integers(1, 3), min_size=
     st.sampled_from(("", "Block", NODE_LAYER)),
     st.booleans(),
 )
-@settings(max_examples=examples(150), deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 def test_gap_bounds_the_distance_to_the_best_placement(
     sizes: dict[str, dict[str, list[int]]],
     kinds: dict[int, int],

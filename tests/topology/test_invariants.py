@@ -105,7 +105,7 @@ def test_plans_respect_capacity_layers_and_multiples(nodes: Nodes, gangs: Gangs)
 
 
 @given(nodes_of_clusters, gangs_of_clusters)
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_plans_do_not_depend_on_order_of_arrival(nodes: Nodes, gangs: Gangs) -> None:
     assert plan_for(nodes, gangs) == plan_for(nodes, gangs, shuffle=7)
 
@@ -139,7 +139,7 @@ def lowest_that_holds(nodes: Nodes, cpus: int, count: int, must: str) -> int:
     st.integers(1, 3),
     st.integers(1, 8),
 )
-@settings(max_examples=examples(150), deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_common_domain_is_never_higher_than_with_koordinator(
     nodes: Nodes, must: str, cpus: int, count: int
 ) -> None:
