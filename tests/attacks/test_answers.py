@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 from tests.builders import make_node, make_pod, make_pod_group
+from tests.cli.readings import make_condition
 from tests.cluster import FakeCluster, make_cluster
 from tests.fuzz.harness import Fuzzer
 from tests.support.work import count_calls, grows_with
@@ -16,16 +19,26 @@ from koord.answers.edits import AddNodes, Drain, TooManyChangesError
 from koord.answers.encoding import encode
 from koord.answers.explain import MOST_SHAPES, PlacementState
 from koord.answers.fragmentation import view_fragmentation
+from koord.answers.health import MOST_OF_NAMESPACE as MOST_FINDINGS
+from koord.answers.health import find_sick
 from koord.answers.outcomes import view_outcomes
 from koord.answers.reading import Reading, Target, TargetKind
 from koord.answers.redaction import EVERYTHING, Sight
 from koord.answers.remedies import RemedyKind, Verified
 from koord.answers.remedy_search import verify
+from koord.answers.reports import make_report
 from koord.answers.room import RoomQuestion, find_room
+from koord.answers.timeline import MOST_OF_NAMESPACE as MOST_HAPPENINGS
+from koord.answers.timeline import make_timeline
 from koord.answers.what_if import ask_what_if
 from koord.answers.why import make_answer
+from koord.core.audit.records import MOST_NAME, find_recorded_owner
 from koord.core.defrag.shapes import GpuShape
-from koord.core.model.text import find_similar
+from koord.core.model.gang_history import MAX_READ, MAX_WHY, Episode
+from koord.core.model.pods import OwnerReference
+from koord.core.model.text import MAX_QUOTED, MAX_TEXT, find_similar
+from koord.domains.gang import POD_GROUPS
+from koord.domains.registry import make_translator_options
 from koord.see.paging import InvalidQuery
 from koord.see.route import Ask, NothingThere, Route
 from koord.see.routes import ROUTES
@@ -37,6 +50,7 @@ if TYPE_CHECKING:
     from tests.builders import PodBuilder
 
     from koord.answers.remedies import Remedy
+    from koord.answers.timeline import TimelineEntry
     from koord.answers.why import Explanation
 
 NOW = 1_790_000_000.0
@@ -224,3 +238,72 @@ def test_what_waits_does_not_say_what_a_gpu_usually_takes() -> None:
         return model.free, model.stranded
 
     assert stranded(0) == stranded(9)
+
+
+def tell(cluster: FakeCluster) -> list[TimelineEntry]:
+    return list(make_timeline(reading_of(cluster), HERE, ()))
+
+
+def test_what_is_to_happen_in_years_is_not_told_and_no_namespace_tells_of_thousands() -> None:
+    def group(name: str, *times: float) -> Any:
+        made = make_pod_group(name, 1).build()
+        return replace(made, history=tuple(Episode(int(at), "Preempted", "", "") for at in times))
+
+    liars = (group(f"evil/g-{at:04}", NOW - at, NOW + 10**8) for at in range(1200))
+    cluster = make_cluster().pod_groups(group("team-a/real", NOW - 7200), *liars)
+    told = tell(cluster)
+    assert max(each.at for each in told) <= NOW * 1000
+    assert [each.happening.ref for each in told].count("team-a/real") == 1
+    assert len(told) == 1 + MOST_HAPPENINGS
+
+
+def test_pods_that_their_owner_keeps_from_ending_hide_no_other_finding() -> None:
+    def stuck(name: str) -> Any:
+        pod = make_pod(name).running("n0").build()
+        return replace(pod, gone_by=NOW - 10_000, is_terminating=True)
+
+    cluster = make_cluster(1)
+    cluster.pods(*(stuck(f"evil/p-{at:03}") for at in range(250)), stuck("team-a/p"))
+    found = find_sick(cluster.state, NOW)
+    assert [each.subject.namespace for each in found].count("team-a") == 1
+    assert len(found) == MOST_FINDINGS + 2
+    assert any(each.message.startswith("150 more of its objects") for each in found)
+
+
+def test_what_conditions_and_histories_say_is_cut() -> None:
+    said = make_condition("Placed", "False", "R" * 5000, "\x1b[2J<b>\u202e" + "x" * 50_000)
+    report = make_report(said)
+    assert len(report.message) <= MAX_TEXT
+    assert len(report.reason) <= MAX_QUOTED
+    assert report.message.isprintable()
+    episode = {
+        "time": "2026-01-01T00:00:00Z",
+        "what": "w" * 9000,
+        "why": "y" * 9000,
+        "by": "b" * 9000,
+    }
+    document = {
+        "metadata": {"name": "g", "namespace": "evil", "uid": "u"},
+        "spec": {"minMember": 1},
+        "status": {"history": [episode] * 500},
+    }
+    wire = msgspec.json.decode(json.dumps(document), type=POD_GROUPS.wire)
+    translated = POD_GROUPS.make_translator(make_translator_options()).translate(wire)
+    assert len(translated.history) <= MAX_READ
+    assert max(len(each.why) for each in translated.history) <= MAX_WHY
+
+
+def test_names_of_owners_are_as_long_as_names_may_be() -> None:
+    long = "\x1b[2J" + "x" * 50_000
+    pod = make_pod("default/p").gpu(1).build()
+    owned = replace(pod, owners=(OwnerReference(long, long, "v1", long, True),))
+    answer = make_answer(
+        reading_of(make_cluster(1).pods(owned)), Target(TargetKind.POD, "default", "p"), NOW
+    )
+    assert answer.owner is not None
+    for text in (answer.owner.kind, answer.owner.name, answer.owner.uid):
+        assert text.isprintable()
+        assert len(text) <= MAX_QUOTED
+    recorded = find_recorded_owner(owned)
+    assert recorded is not None
+    assert max(map(len, (recorded.kind, recorded.name, recorded.uid))) <= MOST_NAME

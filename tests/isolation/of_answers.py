@@ -1,15 +1,21 @@
 """Loops of what the leader tells of devices and answers in objects."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
-from tests.builders import make_pod
+from tests.builders import make_node, make_pod, make_pod_group
+from tests.cluster import make_cluster
 from tests.device.test_plugin import gpu_cluster, settle, whole
-from tests.isolation.plays import NAMES, Patch, play
+from tests.isolation.plays import NAMES, Patch, fail_on_bad, is_bad, play
 
+from koord.answers import fragmentation, health, timeline
+from koord.answers.gaps import NO_TARGET
+from koord.answers.reading import Reading
 from koord.controllers import schedule_explanations
 from koord.controllers.schedule_explanations import ExplanationAnswers
 from koord.core.engine.state import ClusterState
+from koord.core.model.gang_history import Episode
 from koord.kube.schedule_explanations import ExplanationKey, ExplanationSpec
 from koord.runtime import device_series
 from koord.runtime.device_series import DeviceSeries
@@ -75,3 +81,47 @@ def explained_objects(patch: Patch) -> list[str]:
 
     asyncio.run(look_at_all())
     return sorted(api.written)
+
+
+@play("answers")
+def findings_about_pods(patch: Patch) -> list[str]:
+    cluster = make_cluster(1)
+    for name in NAMES:
+        pod = make_pod(name).running("n0").build()
+        cluster.pods(replace(pod, gone_by=1.0, is_terminating=True))
+    fail_on_bad(patch, health, "_describe_stuck")
+    return sorted(finding.subject.name for finding in health.find_sick(cluster.state, 1e6))
+
+
+@play("answers")
+def findings_about_gangs(patch: Patch) -> list[str]:
+    cluster = make_cluster(1)
+    for name in NAMES:
+        cluster.pod_groups(make_pod_group(f"default/{name}", 2))
+
+    def count(_: ClusterState, gang: str) -> int:
+        if is_bad(gang):
+            raise ZeroDivisionError
+        return 1
+
+    patch.setattr(health, "_count_lost", count)
+    return sorted(finding.subject.name for finding in health.find_sick(cluster.state, 1e6))
+
+
+@play("answers")
+def gpus_of_nodes(patch: Patch) -> list[str]:
+    cluster = make_cluster().nodes(*(make_node(name).gpu(8) for name in NAMES))
+    fail_on_bad(patch, fragmentation, "_count_plain")
+    return sorted(gpus.node for gpus in fragmentation.find_gpus(cluster.state))
+
+
+@play("answers")
+def histories_of_gangs(patch: Patch) -> list[str]:
+    cluster = make_cluster(1)
+    for name in NAMES:
+        made = make_pod_group(f"default/{name}", 1).build()
+        cluster.pod_groups(replace(made, history=(Episode(1, "Preempted", "", ""),)))
+    cluster.state.advance(1e6)
+    fail_on_bad(patch, timeline, "tell_episodes")
+    entries = timeline.make_timeline(Reading(cluster.state), NO_TARGET, ())
+    return sorted(entry.happening.ref.partition("/")[2] for entry in entries)

@@ -22,11 +22,13 @@ from koord.core.model.nodes import Node
 from koord.core.model.pod_charge import node_charged
 from koord.core.model.pods import Handling, Pod
 from koord.core.model.units import CPU, MEMORY, PODS
+from koord.isolation import Isolation
 
 _MODEL_LABELS: Final = (MODEL_LABEL, "nvidia.com/gpu.product", "amd.com/gpu.product-name")
 _STOPPING: Final = frozenset({"NoSchedule", "NoExecute"})
 CORDONED: Final = "cordoned"
 TAINTED: Final = "tainted"
+_ISOLATED: Final = Isolation("answers")
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,16 +171,20 @@ def find_gpus(state: ClusterState) -> Iterator[NodeGpus]:
     running = _used_by_pods(state.pods.values())
     holding = _holding(state.pods.values())
     per_gpu = _find_usual_pod(state.pods.values())
-    for name, row in state.table.live_rows():
-        node = state.table.node_at(row)
-        report = devices.reports.get(name)
+
+    def count(node: Node, row: int) -> NodeGpus:
+        report = devices.reports.get(node.name)
         status = None if report is None else observe_devices(devices, report, state.pods)
         if status is not None and GPU in status.counts:
             gpus = _count_reported(node, status, holding)
         else:
-            gpus = _count_plain(node, cycle, row, running[name])
-        if gpus.total:
-            yield _strand(gpus, node, cycle, row, per_gpu)
+            gpus = _count_plain(node, cycle, row, running[node.name])
+        return _strand(gpus, node, cycle, row, per_gpu) if gpus.total else gpus
+
+    for name, row in state.table.live_rows():
+        gpus = _ISOLATED.call(name, count, state.table.node_at(row), row)
+        if gpus is not None and gpus.total:
+            yield gpus
 
 
 def _count_reported(node: Node, status: NodeDeviceStatus, holding: frozenset[str]) -> NodeGpus:

@@ -4,7 +4,8 @@ Found in what was read, each finding with what to do. What only the process of t
 (refused writes, lists that are not read) is in its Lease. Decides nothing.
 """
 
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
@@ -17,14 +18,20 @@ from koord.core.device.status import observe_devices
 from koord.core.engine.state import ClusterState
 from koord.core.gang.quorum import find_lost
 from koord.core.model.device_names import GPU
+from koord.core.model.gangs import GangKey
 from koord.core.model.nodes import Node
+from koord.core.model.pods import Pod
 from koord.core.model.text import format_time, listed, plural
 from koord.core.reservation.placeholders import find_overfull
 from koord.core.reservation.plugin import Reservations
+from koord.isolation import Isolation
 
 STUCK_SECONDS: Final = 60
 """This long after its grace period a pod that terminates is stuck."""
 _MOST_NAMED: Final = 4
+MOST_OF_NAMESPACE: Final = 100
+"""Findings of one kind about its objects."""
+_ISOLATED: Final = Isolation("answers")
 
 
 class Severity(StrEnum):
@@ -71,10 +78,10 @@ class HealthFinding:
 def find_sick(state: ClusterState, now: float) -> tuple[HealthFinding, ...]:
     """Return all findings: errors first, then by GPUs out, then by subject."""
     state.refresh()
-    findings = [finding for finder in _FINDERS for finding in finder(state, now)]
+    findings = (finding for finder in _FINDERS for finding in finder(state, now))
     return tuple(
         sorted(
-            findings,
+            _sum_up(findings),
             key=lambda finding: (
                 finding.severity is not Severity.ERROR,
                 -finding.gpus_out,
@@ -83,6 +90,28 @@ def find_sick(state: ClusterState, now: float) -> tuple[HealthFinding, ...]:
             ),
         )
     )
+
+
+def _sum_up(findings: Iterable[HealthFinding]) -> Iterator[HealthFinding]:
+    """Yield findings, of one kind in one namespace the first, and how many more there are.
+
+    A namespace may have thousands of pods that its owner keeps from ending.
+    """
+    seen: Counter[tuple[str, str]] = Counter()
+    for finding in findings:
+        kind = finding.subject.namespace, finding.reason
+        seen[kind] += 1
+        if not finding.subject.namespace or seen[kind] <= MOST_OF_NAMESPACE:
+            yield finding
+    for (namespace, reason), count in seen.items():
+        if namespace and count > MOST_OF_NAMESPACE:
+            yield HealthFinding(
+                SickSubject("Namespace", namespace, namespace),
+                reason,
+                Severity.ERROR,
+                f"{count - MOST_OF_NAMESPACE} more of its objects are not well for this reason",
+                f"kubectl get pods -n {namespace}",
+            )
 
 
 def see_sick(findings: tuple[HealthFinding, ...], sight: Sight) -> tuple[HealthFinding, ...]:
@@ -189,22 +218,28 @@ def _find_devices(state: ClusterState, _now: float) -> Iterator[HealthFinding]:
 def _find_stuck(state: ClusterState, now: float) -> Iterator[HealthFinding]:
     for pod in state.pods.values():
         if pod.node and pod.gone_by and now - pod.gone_by > STUCK_SECONDS:
-            held = f"; finalizers {listed(pod.finalizers[:_MOST_NAMED])}" if pod.finalizers else ""
-            yield HealthFinding(
-                SickSubject("Pod", pod.name, pod.namespace),
-                "TerminationStuck",
-                Severity.ERROR,
-                f"it should have ended, and is still on node {pod.node}{held}",
-                "see what its finalizers wait for"
-                if pod.finalizers
-                else f"see whether node {pod.node} still answers",
-                since=pod.gone_by,
-            )
+            finding = _ISOLATED.call(pod.key, _describe_stuck, pod)
+            if finding is not None:
+                yield finding
+
+
+def _describe_stuck(pod: Pod) -> HealthFinding:
+    held = f"; finalizers {listed(pod.finalizers[:_MOST_NAMED])}" if pod.finalizers else ""
+    return HealthFinding(
+        SickSubject("Pod", pod.name, pod.namespace),
+        "TerminationStuck",
+        Severity.ERROR,
+        f"it should have ended, and is still on node {pod.node}{held}",
+        "see what its finalizers wait for"
+        if pod.finalizers
+        else f"see whether node {pod.node} still answers",
+        since=pod.gone_by,
+    )
 
 
 def _find_gangs(state: ClusterState, _now: float) -> Iterator[HealthFinding]:
     for key in state.gangs.keys():  # noqa: SIM118 - no dict
-        lost = sum(lost_member.missing for lost_member in find_lost(state.gangs, key))
+        lost = _ISOLATED.call(key, _count_lost, state, key)
         if lost:
             namespace, _, name = key.partition("/")
             yield HealthFinding(
@@ -214,6 +249,10 @@ def _find_gangs(state: ClusterState, _now: float) -> Iterator[HealthFinding]:
                 f"it runs, and lacks {plural(lost, 'member')} that it needs",
                 f"koord explain podgroup {name} -n {namespace}",
             )
+
+
+def _count_lost(state: ClusterState, gang: GangKey) -> int:
+    return sum(lost_member.missing for lost_member in find_lost(state.gangs, gang))
 
 
 def _find_quotas(state: ClusterState, _now: float) -> Iterator[HealthFinding]:

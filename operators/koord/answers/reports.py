@@ -19,6 +19,7 @@ from koord.core.gang.reasons import HeldForReplacements, RestartingGang, Restart
 from koord.core.model.gangs import GangKey
 from koord.core.model.object_size import AnnotationsTooLarge, ObjectTooLarge
 from koord.core.model.reasons import BindFailed, InternalError, Reason, TooExpensive
+from koord.core.model.text import MAX_TEXT, cut
 from koord.core.quota.reasons import QuotaCheckFailed
 
 _FAILING: Final = frozenset({BindFailed.code, NodeLocked.code})
@@ -82,11 +83,12 @@ class ReportedReason(Reason):
 
 
 def make_report(condition: SeenCondition) -> Reported:
+    """Return what a condition says: whoever may write the status may have written it."""
     return Reported(
         condition.type,
         condition.status,
-        condition.reason,
-        condition.message,
+        cut(condition.reason),
+        cut(condition.message, MAX_TEXT),
         condition.last_transition_time or "",
     )
 

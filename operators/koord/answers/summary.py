@@ -12,6 +12,7 @@ from koord.answers.explain import ShapeOffers
 from koord.core.model.pods import Pod
 from koord.core.model.reason_class import ReasonClass
 from koord.core.model.reasons import Reason, class_of
+from koord.core.model.text import cut
 
 _MOST_EXAMPLES: Final = 3
 _RANKS: Final = {reason_class: rank for rank, reason_class in enumerate(ReasonClass)}
@@ -74,7 +75,7 @@ def count_causes(offers: Sequence[ShapeOffers]) -> tuple[NodeCauseCount, ...]:
 def find_owner(pods: Iterable[Pod]) -> OwnerRef | None:
     """Return the controller of pods, the first by name if they have several."""
     owners = {
-        OwnerRef(owner.kind, pod.namespace, owner.name, owner.uid)
+        OwnerRef(cut(owner.kind), pod.namespace, cut(owner.name), cut(owner.uid))
         for pod in pods
         for owner in pod.owners
         if owner.is_controller

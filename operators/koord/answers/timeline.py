@@ -8,6 +8,7 @@ and where its time went, is a story. All are values here; nothing is read.
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from heapq import nlargest
 from typing import Any, Final
 
 from koord.answers.audit import to_ms, to_text
@@ -27,8 +28,15 @@ from koord.answers.reports import SeenCondition
 from koord.core.engine.state import ClusterState
 from koord.core.model.reason_class import ReasonClass
 from koord.core.model.reasons import class_of
+from koord.core.model.text import MAX_TEXT, cut
+from koord.isolation import Isolation
 
 _NEW_LEADER: Final = "NewLeader"
+MOST_OF_NAMESPACE: Final = 1000
+"""Happenings that its objects tell of."""
+_ISOLATED: Final = Isolation("answers")
+_CLOCKS_DIFFER: Final = 300
+"""Seconds that a clock may be ahead of ours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +59,8 @@ def make_timeline(
 ) -> tuple[TimelineEntry, ...]:
     """Return all that is known to have happened, of what an asker may list, oldest first."""
     sight = _find_sight(reading, target)
-    units = [each for record in records if (each := _tell(record, sight)) is not None]
+    told_records = (_ISOLATED.call("record", _tell, record, sight) for record in records)
+    units = [happening for happening in told_records if happening is not None]
     units += _tell_pod_groups(reading.state)
     units += _tell_conditions(reading)
     seen = [
@@ -59,13 +68,30 @@ def make_timeline(
         for happening in units
         if not happening.ref or sight.sees(namespace_of(happening.ref))
     ]
-    entries = [(_find_kind(reading.state, happening.ref), happening) for happening in merge(seen)]
+    chosen = _choose(seen, reading.state.now)
+    entries = [(_find_kind(reading.state, happening.ref), happening) for happening in merge(chosen)]
     entries += _tell_sick(reading.state, reading.state.now, sight)
     counts: Counter[str] = Counter()
     return tuple(
         _number(kind, happening, counts)
         for kind, happening in sorted(entries, key=lambda entry: entry[1].at)
     )
+
+
+def _choose(happenings: Iterable[Happening], now: float) -> Iterator[Happening]:
+    """Yield what was recorded, and what may be true of what objects say: the last of a namespace.
+
+    Whoever may write a status may write what has happened in years to come, and thousands of it.
+    """
+    latest = (now + _CLOCKS_DIFFER) * 1000 if now else float("inf")  # 0: nobody has said it
+    by_namespace: dict[str, list[Happening]] = {}
+    for happening in happenings:
+        if happening.source is StorySource.AUDIT:
+            yield happening
+        elif happening.at <= latest:
+            by_namespace.setdefault(namespace_of(happening.ref), []).append(happening)
+    for chosen in by_namespace.values():
+        yield from nlargest(MOST_OF_NAMESPACE, chosen, key=lambda happening: happening.at)
 
 
 def _find_sight(reading: Reading, target: Target) -> Sight:
@@ -93,8 +119,8 @@ def _tell_pod_groups(state: ClusterState) -> Iterator[Happening]:
     keys = state.gangs.keys()
     for key in keys:
         pod_group = state.gangs.pod_group(key)
-        if pod_group is not None:
-            yield from tell_episodes(pod_group.history, key)
+        if pod_group is not None and pod_group.history:
+            yield from _ISOLATED.call(key, tell_episodes, pod_group.history, key) or ()
 
 
 def _tell_conditions(reading: Reading) -> Iterator[Happening]:
@@ -122,7 +148,8 @@ def _find_reasons_of_gang(reading: Reading, pod_key: str) -> frozenset[str]:
 
 
 def _tell_condition(condition: SeenCondition, at: int, title: str) -> Happening:
-    return Happening(at, condition.reason, condition.message, StorySource.CONDITION, "", title)
+    what, text = cut(condition.reason), cut(condition.message, MAX_TEXT)
+    return Happening(at, what, text, StorySource.CONDITION, "", title)
 
 
 def _tell_sick(state: ClusterState, now: float, sight: Sight) -> Iterator[tuple[str, Happening]]:

@@ -28,6 +28,8 @@ MOST_NODES: Final = 64
 MOST_PODS: Final = 8
 """Evicted pods, and failed writes, that are named."""
 MOST_MESSAGE: Final = 256
+MOST_NAME: Final = 253
+"""Letters of a name; those that an API server has looked at are no longer."""
 MOST_SHAPES: Final = 16
 """Different requests of one unit that are recorded."""
 
@@ -166,7 +168,8 @@ def find_recorded_owner(pod: Pod) -> RecordedOwner | None:
     if not owners:
         return None
     owner = next((owner for owner in owners if owner.is_controller), owners[0])
-    return RecordedOwner(owner.kind, owner.name, owner.uid)
+    # Whoever makes a pod writes what it likes there.
+    return RecordedOwner(owner.kind[:MOST_NAME], owner.name[:MOST_NAME], owner.uid[:MOST_NAME])
 
 
 @dataclass(slots=True)

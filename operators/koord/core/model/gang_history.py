@@ -14,6 +14,8 @@ MAX_EPISODES: Final = 8
 MAX_WHY: Final = 512
 DAY: Final = 86_400
 MAX_BY: Final = 256
+MAX_READ: Final = 32
+"""Of all that is recorded: whoever may write a status may write anything."""
 
 
 class Happened(StrEnum):

@@ -36,7 +36,7 @@ from koord.core.gang.group import MAX_GANGS, make_gang_key
 from koord.core.gang.kueue import leave_topology
 from koord.core.gang.phase import is_settled
 from koord.core.gang.status import ConditionType
-from koord.core.model.gang_history import Episode
+from koord.core.model.gang_history import MAX_BY, MAX_READ, MAX_WHY, Episode
 from koord.core.model.gangs import (
     ROOT,
     BadValue,
@@ -279,18 +279,22 @@ class PodGroupTranslator(SeenStatuses):
             ),
             queued=_read_queue(status.queue),
             runs=tuple(_make_record(run) for run in (status.runs or ())[:MAX_RECORDED]),
-            history=tuple(
-                sorted(
-                    Episode(
-                        int(episode.time.timestamp()),
-                        episode.what,
-                        episode.why or "",
-                        episode.by or "",
-                    )
-                    for episode in status.history or ()
-                )
-            ),
+            history=_read_history(status),
         )
+
+
+def _read_history(status: PodGroupStatus) -> tuple[Episode, ...]:
+    """Return the last episodes, oldest first, with as much of their texts as is written."""
+    episodes = (
+        Episode(
+            int(episode.time.timestamp()),
+            episode.what[:MAX_BY],
+            (episode.why or "")[:MAX_WHY],
+            (episode.by or "")[:MAX_BY],
+        )
+        for episode in status.history or ()
+    )
+    return tuple(sorted(episodes))[-MAX_READ:]
 
 
 def _make_record(run: GroupRun) -> BondRecord:
