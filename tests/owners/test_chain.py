@@ -238,7 +238,7 @@ def test_nothing_is_left_once_all_is_gone():
     jobs.delete_pods(*(pod.name for pod in workers()))
     jobs.remove_owner(GPT)
     owners = jobs.owners
-    left = (owners._derived, owners._gang_of, owners._branches, owners._own)
+    left = (owners._derived, owners._branches, owners._own)
     assert not any(left)
     assert not owners._by_owner
     assert jobs.state.gangs.keys() == ()

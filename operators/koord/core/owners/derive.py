@@ -49,6 +49,10 @@ class GangId:
     top_pod: str = ""
 
 
+_WHOLE: Final = GangId()
+"""Of an owner with one gang at a time: most of them."""
+
+
 class PlaceInGang(NamedTuple):
     """The gang of a pod, and what the pod is in it."""
 
@@ -60,7 +64,7 @@ class PlaceInGang(NamedTuple):
 
 
 class _GangOfRole(NamedTuple):
-    """The gang of pods of one role, and the index of the first of them in it."""
+    """The gang of pods of one role, the role, and the index of the first of them in the gang."""
 
     key: GangKey
     id: GangId
@@ -71,7 +75,7 @@ class _GangOfRole(NamedTuple):
 class PlaceFinder:
     """Finds the places of pods with the same owners; their gangs are found once."""
 
-    __slots__ = ("_fixed", "_gangs", "_is_apart", "_labels", "_owner", "_top_pod")
+    __slots__ = ("_fixed", "_gangs", "_is_apart", "_labels", "_owner", "_rule", "_top_pod")
 
     def __init__(self, namespace: str, chain: OwnerChain) -> None:
         self._top_pod = chain.top_pod
@@ -91,7 +95,8 @@ class PlaceFinder:
         if owner.claim.problem is not None:
             self._fixed = PlaceInGang(make_key(owner, GangId()), GangId(), "", -1)
             return
-        self._owner, rule = owner, owner.rule.pods
+        self._owner = owner
+        rule = self._rule = owner.rule.pods
         self._labels = (*rule.role, *rule.group, *rule.incarnation)
         self._is_apart = rule.is_by_top_pod and not self._top_pod
 
@@ -102,22 +107,22 @@ class PlaceFinder:
         values = tuple(map(pod.profile.labels.get, self._labels))
         if self._is_apart:
             values = (*values, pod.uid)
-        if values not in self._gangs:
+        try:
+            gang = self._gangs[values]
+        except KeyError:
             if len(self._gangs) >= MAX_KEPT:
                 self._gangs.clear()
-            self._gangs[values] = self._find_gang(pod, self._owner)
-        gang = self._gangs[values]
+            gang = self._gangs[values] = self._find_gang(pod, self._owner)
         if gang is None:
             return None
-        rule, role = self._owner.rule.pods, gang.role
+        key, gang_id, role, first = gang
+        rule = self._rule
         at = rule.read_number(pod, rule.index)
-        inner = rule.read_number(pod, rule.inner) if rule.inner else None
-        return PlaceInGang(
-            gang.key,
-            gang.id,
-            _name_inner(role, inner),
-            -1 if at is None else gang.first + (inner or 0) * role.inner + at,
-        )
+        if not rule.inner:
+            return PlaceInGang(key, gang_id, role.name, -1 if at is None else first + at)
+        inner = rule.read_number(pod, rule.inner)
+        rank = -1 if at is None else first + (inner or 0) * role.inner + at
+        return PlaceInGang(key, gang_id, _name_inner(role, inner), rank)
 
     def _find_gang(self, pod: Pod, owner: OwnerObject) -> _GangOfRole | None:
         claim, rule = owner.claim, owner.rule.pods
@@ -133,6 +138,8 @@ class PlaceFinder:
         )
         if not is_needed(owner, gang):
             return None
+        if gang == _WHOLE:
+            gang = _WHOLE
         return _GangOfRole(make_key(owner, gang), gang, role, claim.roles.first_index[name])
 
 
@@ -149,7 +156,7 @@ def make_key(owner: OwnerObject, gang: GangId) -> GangKey:
     return _make_key(owner.namespace, names, parts)
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=512)
 def _make_key(namespace: str, names: tuple[str, ...], parts: tuple[str, ...]) -> GangKey:
     digest = blake2s("\0".join(parts).encode(), digest_size=_DIGEST).hexdigest()
     name = ":".join(cut(part, MAX_NAME) for part in names if part)
@@ -253,5 +260,4 @@ def _count_inner(role: OwnerRole) -> int:
 
 
 def _name_inner(role: OwnerRole, at: int | None) -> str:
-    count = _count_inner(role)
-    return role.name if at is None or at >= count else f"{role.name}-{at}"
+    return role.name if at is None or at >= _count_inner(role) else f"{role.name}-{at}"

@@ -34,7 +34,10 @@ def title_of(key: KindKey) -> str:
 
 def controller_of(references: Iterable[OwnerReference]) -> OwnerReference | None:
     """Return the owner that controls an object; other owners only keep it alive."""
-    return next((reference for reference in references if reference.is_controller), None)
+    for reference in references:  # done for each pod, and faster so
+        if reference.is_controller:
+            return reference
+    return None
 
 
 class OwnerRole(NamedTuple):
@@ -176,7 +179,10 @@ class PodRule:
 
     def read(self, pod: Pod, keys: tuple[str, ...]) -> str:
         labels = pod.profile.labels
-        return next((labels[key] for key in keys if key in labels), "")
+        for key in keys:  # done for each pod, and faster so
+            if key in labels:
+                return labels[key]
+        return ""
 
     def read_number(self, pod: Pod, keys: tuple[str, ...]) -> int | None:
         """Return the number that a label says; None for none that makes sense."""

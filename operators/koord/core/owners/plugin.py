@@ -12,7 +12,7 @@ launcher that somebody else places counts once it has its node.
 
 from collections import Counter
 from collections.abc import Collection, Hashable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from operator import attrgetter
 from typing import Final
 
@@ -26,6 +26,7 @@ from koord.core.owners.backlog import Backlog, Recheck
 from koord.core.owners.branches import Branch, Branches
 from koord.core.owners.chain import OwnerChain, as_owner
 from koord.core.owners.derive import GangId, PlaceInGang, is_needed, make_spec
+from koord.core.owners.derived import DerivedGang
 from koord.core.owners.model import (
     KindAccess,
     KindKey,
@@ -52,26 +53,6 @@ class OwnerOptions:
     rules: tuple[KindRule, ...] = ()
 
 
-@dataclass(slots=True)
-class DerivedGang:
-    """One gang that was derived: its owner, and the pods that are its members if any is ours.
-
-    ``owner`` is None while what the pods name was not read.
-    """
-
-    membership: GangMembership
-    owner: OwnerObject | None
-    id: GangId
-    missing: OwnerReference | None = None
-    pods: dict[str, bool] = field(default_factory=dict)
-    """Uid -> whether the pod is ours."""
-    ours: int = 0
-
-    @property
-    def key(self) -> GangKey:
-        return self.membership.key
-
-
 class OwnerGangs(Plugin):
     """Owners by uid, and the gangs that are derived from them."""
 
@@ -83,10 +64,8 @@ class OwnerGangs(Plugin):
         self.access: dict[KindKey, KindAccess] = {}
         """Kinds that cannot be read now; the others can."""
         self._derived: dict[GangKey, DerivedGang] = {}
-        self._gang_of: dict[str, GangKey] = {}
-        """Pod uid -> the gang that was derived for it."""
-        self._by_owner: dict[str, set[GangKey]] = {}
-        """Owner uid -> the gangs that were derived from it."""
+        self._by_owner: dict[str, DerivedGang | dict[GangKey, DerivedGang]] = {}
+        """Owner uid -> the gangs that were derived from it; most owners have one."""
         self._branches = Branches(self.rules, self._see)
         """The pods for which a gang may be derived."""
         self._own: dict[str, tuple[str, int]] = {}
@@ -137,13 +116,13 @@ class OwnerGangs(Plugin):
                 below = self._branches.find_below(namespace, target)
                 self._backlog.put(namespace, Recheck.POD, sorted(below))
             case Recheck.GANGS_OF:
-                gangs = self._by_owner.get(target, ())
-                self._backlog.put(namespace, Recheck.GANG, sorted(gangs))
+                gangs = self._by_owner.get(target, {})
+                keys = (gangs.key,) if isinstance(gangs, DerivedGang) else gangs
+                self._backlog.put(namespace, Recheck.GANG, sorted(keys))
             case Recheck.OTHERS_IN:
                 derived = self._derived.get(target)
-                pods = {} if derived is None else derived.pods
-                uids = sorted(uid for uid, is_ours in pods.items() if not is_ours)
-                self._backlog.put(namespace, Recheck.POD, uids)
+                others = (derived and derived.others) or ()
+                self._backlog.put(namespace, Recheck.POD, sorted(others))
             case Recheck.POD:
                 self._apply_pod(target)
             case Recheck.GANG:
@@ -157,7 +136,7 @@ class OwnerGangs(Plugin):
             return
         place = self._find(pod, branch)
         derived = None if place is None else self._derived.get(place.key)
-        is_same = place is not None and place.key == self._gang_of.get(uid)
+        is_same = derived is not None and derived is branch.pods[uid]
         is_member = derived is not None and derived.ours > 0
         if (
             place is None
@@ -195,9 +174,10 @@ class OwnerGangs(Plugin):
             pod = self._strip(pod)  # it comes out of a state
         is_free = pod.gang is None and pod.handling not in _NO_PODS
         controller = controller_of(pod.owners) if is_free else None
+        branch = self._branches.get(pod.uid)
+        if branch is not None and branch.controller != controller:
+            self._unfollow(pod.uid, branch)
         if controller is None:
-            if pod.uid in self._branches:
-                self._unfollow(pod.uid)
             return pod
         before, self._completing = self._completing, pod
         try:
@@ -212,12 +192,12 @@ class OwnerGangs(Plugin):
         own = (pod.sub_group, pod.index)
         if own != _NOTHING_OWN:
             self._own[pod.uid] = own
-        else:
+        elif self._own:
             self._own.pop(pod.uid, None)
         if place is None:
-            self._leave(pod.uid)
+            self._leave(pod.uid, branch)
             return pod
-        return self._join(pod, place, branch.chain)
+        return self._join(pod, place, branch)
 
     def _strip(self, pod: Pod) -> Pod:
         """Return a completed pod as it was observed."""
@@ -235,9 +215,9 @@ class OwnerGangs(Plugin):
     @override
     def forget(self, uid: str) -> None:
         # The state still has it among its pods, and observes it no longer.
-        pod = self.view.pods.get(uid)
-        if uid in self._branches:
-            self._unfollow(uid)
+        pod, branch = self.view.pods.get(uid), self._branches.get(uid)
+        if branch is not None:
+            self._unfollow(uid, branch)
         if pod is not None:
             self._look_again(pod.namespace, uid)
 
@@ -251,44 +231,50 @@ class OwnerGangs(Plugin):
         return None if derived is None else derived.owner
 
     def _see(self, uid: str) -> OwnerObject | Pod | None:
-        if self._is_completing(uid):
-            return self._completing
-        return self.owners.get(uid) or self.view.observed(uid)
+        completing = self._completing
+        if completing is not None and completing.uid == uid:
+            return completing
+        owner = self.owners.get(uid)
+        return self.view.observed(uid) if owner is None else owner
 
     def _is_completing(self, uid: str) -> bool:
         return self._completing is not None and self._completing.uid == uid
 
     def _find(self, pod: Pod, branch: Branch) -> PlaceInGang | None:
         """Return the place of a pod in the gang of its owners; None: it is in none."""
-        self._branches.refresh(pod, branch)
+        places = self._branches.refresh(pod, branch)
         is_out = bool(pod.extensions) and (NAME, OPTED_OUT) in pod.extensions
-        return None if is_out else branch.places.find(pod)
+        return None if is_out else places.find(pod)
 
     def _note_unknown(self, pod: Pod, chain: OwnerChain) -> None:
         if chain.unknown is not None and chain.claimant is None and pod.is_plannable:
             self._unknown_of[pod.uid] = title_of(kind_of(chain.unknown))
-        else:
+        elif self._unknown_of:
             self._unknown_of.pop(pod.uid, None)
 
-    def _unfollow(self, uid: str) -> None:
+    def _unfollow(self, uid: str, branch: Branch) -> None:
+        self._leave(uid, branch)
         self._branches.drop(uid)
         self._unknown_of.pop(uid, None)
         self._own.pop(uid, None)
-        self._leave(uid)
 
     # Gangs
 
-    def _join(self, pod: Pod, place: PlaceInGang, chain: OwnerChain) -> Pod:
-        if self._gang_of.get(pod.uid) != place.key:
-            self._leave(pod.uid)
-        derived = self._derived.get(place.key) or self._open(place, chain)
-        is_ours, had_ours = _is_ours(pod), derived.ours > 0
-        derived.ours += is_ours - derived.pods.get(pod.uid, False)
-        derived.pods[pod.uid] = is_ours
-        self._gang_of[pod.uid] = place.key
-        if had_ours != (derived.ours > 0):
+    def _join(self, pod: Pod, place: PlaceInGang, branch: Branch) -> Pod:
+        uid = pod.uid
+        before = derived = branch.pods[uid]
+        if before is None or before.key != place.key:
+            self._leave(uid, branch)
+            derived = self._derived.get(place.key) or self._open(place, branch.chain)
+        if derived is None:
+            raise AssertionError("it was opened")
+        had_ours = derived.ours > 0
+        derived.put(uid, is_new=derived is not before, is_ours=_is_ours(pod))
+        branch.pods[uid] = derived
+        has_ours = derived.ours > 0
+        if had_ours != has_ours:
             self._settle(derived)
-        return _put(pod, place, derived.membership) if derived.ours else pod
+        return _put(pod, place, derived.membership) if has_ours else pod
 
     def _open(self, place: PlaceInGang, chain: OwnerChain) -> DerivedGang:
         owner = None if chain.missing is not None else chain.claimant
@@ -297,27 +283,38 @@ class OwnerGangs(Plugin):
         )
         derived = self._derived[place.key] = DerivedGang(membership, owner, place.id, chain.missing)
         if owner is not None:
-            self._by_owner.setdefault(owner.uid, set()).add(place.key)
+            self._add_to(owner.uid, derived)
         return derived
 
-    def _leave(self, uid: str) -> None:
-        key = self._gang_of.pop(uid, None)
-        if key is None:
+    def _add_to(self, owner: str, derived: DerivedGang) -> None:
+        """Add a gang to those of an owner."""
+        gangs = self._by_owner.get(owner)
+        if gangs is None:
+            self._by_owner[owner] = derived
+        elif isinstance(gangs, DerivedGang):
+            self._by_owner[owner] = {gangs.key: gangs, derived.key: derived}
+        else:
+            gangs[derived.key] = derived
+
+    def _leave(self, uid: str, branch: Branch) -> None:
+        derived = branch.pods[uid]
+        if derived is None:
             return
-        derived = self._derived[key]
-        was_ours = derived.pods.pop(uid)
-        derived.ours -= was_ours
-        if not derived.pods:
+        had_ours = derived.ours > 0
+        branch.pods[uid] = None
+        derived.drop(uid)
+        if not derived.count:
             self._close(derived)
-        elif not derived.ours and was_ours:
+        elif had_ours and not derived.ours:
             self._settle(derived)
 
     def _close(self, derived: DerivedGang) -> None:
         del self._derived[derived.key]
         if derived.owner is not None:
             gangs = self._by_owner[derived.owner.uid]
-            gangs.discard(derived.key)
-            if not gangs:
+            if isinstance(gangs, dict):
+                del gangs[derived.key]
+            if gangs is derived or not gangs:
                 del self._by_owner[derived.owner.uid]
         self.view.gangs.withdraw(derived.key)
 
@@ -325,7 +322,9 @@ class OwnerGangs(Plugin):
         """Make pods members of a gang that has its first pod of ours, or none any more."""
         if derived.ours:
             self._declare(derived)
-        self._backlog.put(derived.key.partition("/")[0], Recheck.OTHERS_IN, (derived.key,))
+        if derived.others:
+            namespace = derived.key.partition("/")[0]
+            self._backlog.put(namespace, Recheck.OTHERS_IN, (derived.key,))
         if not derived.ours:
             self.view.gangs.withdraw(derived.key)
 

@@ -1,0 +1,55 @@
+"""One gang that was derived from an owner, and how many pods are in it.
+
+There may be tens of thousands of them, so which pods they are is kept with the branch of each pod,
+and here only those that are exceptions.
+"""
+
+from dataclasses import dataclass
+
+from koord.core.model.gangs import GangKey, GangMembership
+from koord.core.model.pods import OwnerReference
+from koord.core.owners.derive import GangId
+from koord.core.owners.model import OwnerObject
+
+
+@dataclass(slots=True, eq=False)
+class DerivedGang:
+    """A gang: its owner, and the pods that are its members if any is ours.
+
+    ``owner`` is None while what the pods name was not read.
+    """
+
+    membership: GangMembership
+    owner: OwnerObject | None
+    id: GangId
+    missing: OwnerReference | None = None
+    count: int = 0
+    """Its pods."""
+    ours: int = 0
+    """Those that we place, or have placed."""
+    others: set[str] | None = None
+    """Uids of those that nobody places through us; None: of none yet."""
+
+    @property
+    def key(self) -> GangKey:
+        return self.membership.key
+
+    def put(self, uid: str, *, is_new: bool, is_ours: bool) -> None:
+        """Count a pod that is new to it, or may be ours or not otherwise than before."""
+        if not is_new:
+            self.drop(uid)
+        self.count += 1
+        if is_ours:
+            self.ours += 1
+        elif self.others is None:
+            self.others = {uid}
+        else:
+            self.others.add(uid)
+
+    def drop(self, uid: str) -> None:
+        """Take a pod out."""
+        self.count -= 1
+        if self.others and uid in self.others:
+            self.others.discard(uid)
+        else:
+            self.ours -= 1
