@@ -6,6 +6,7 @@ does: a tenant may have thousands of gangs that wait.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from hypothesis import given, settings
@@ -15,12 +16,53 @@ from tests.cluster import FakeCluster, plan_once
 from tests.support.laws import examples
 
 from koord.core.engine.queue import MOST_REFRESHED
+from koord.core.model.gangs import ROOT, SubGroup, SubGroupTree
+from koord.core.model.topology_constraint import (
+    NODE_LAYER,
+    GatherStrategy,
+    LayerConstraint,
+    TopologyConstraint,
+)
+from koord.core.topology.layers import Layer
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.builders import PodBuilder
+
+    from koord.core.model.constraints import PodSelector
     from koord.core.model.plan import Unit
+    from koord.core.model.pods import Pod
 
 NODES = [f"n{at}" for at in range(4)]
-SHAPES = ["even", "leader", "near", "apart", "spread", "port", "selector"]
+SHAPES = [
+    "even", "leader", "near", "apart", "spread", "port", "selector",
+    "zone", "zone-leader", "pairs", "sub-groups",
+]  # fmt: skip
+IN_ONE_ZONE = TopologyConstraint((LayerConstraint("Zone", GatherStrategy.MUST),))
+IN_PAIRS = TopologyConstraint((LayerConstraint("Zone", GatherStrategy.MUST, multiple=2),))
+
+
+def make_parts(members: int) -> SubGroupTree:
+    """Return two sub-groups, each of which shares a zone."""
+    parts = (SubGroup(f"part{at}", (members + 1 - at) // 2, "Zone") for at in range(2))
+    return SubGroupTree(SubGroup(ROOT), tuple(part for part in parts if part.min_member))
+
+
+def form(pod: PodBuilder, shape: str, at: int, mates: PodSelector) -> PodBuilder | Pod:
+    """Return member ``at`` of a gang in the form of its shape."""
+    if shape == "sub-groups":
+        return replace(pod.build(), sub_group=f"part{at % 2}")
+    if "leader" in shape:
+        return pod.gpu(8 if at == 0 else 2)
+    forms: dict[str, Callable[[], PodBuilder]] = {
+        "near": lambda: pod.near(mates),
+        "apart": lambda: pod.apart(mates, "host"),
+        "spread": lambda: pod.spread(mates, "host"),
+        "port": lambda: pod.host_port(80),
+        "selector": lambda: pod.select("zone", "z0"),
+    }
+    return forms[shape]() if shape in forms else pod
 
 
 class Happenings:
@@ -28,6 +70,7 @@ class Happenings:
 
     def __init__(self) -> None:
         self.cluster = FakeCluster()
+        self.cluster.topology(Layer("Zone", "", ("zone",)), Layer(NODE_LAYER, "Zone"))
         for name in NODES:
             self.node(name, 8)
         self.others("x", "n0", 8)
@@ -35,24 +78,16 @@ class Happenings:
     def submit(self, name: str, members: int, least: int, shape: str) -> None:
         self.remove(name)
         key = f"default/{name}"
-        self.cluster.pod_groups(make_pod_group(key, min(members, least)))
-        mates = select_pods(app=name)
+        group = make_pod_group(key, min(members, least)).build()
+        if shape in {"zone", "zone-leader", "pairs"}:
+            constraint = IN_PAIRS if shape == "pairs" else IN_ONE_ZONE
+            group = replace(group, spec=replace(group.spec, topology=constraint))
+        elif shape == "sub-groups":
+            group = replace(group, spec=replace(group.spec, sub_groups=make_parts(members)))
+        self.cluster.pod_groups(group)
         for at in range(members):
             pod = make_pod(f"{name}-{at}").gang(key).labels(app=name).gpu(4).created(at)
-            match shape:
-                case "leader":
-                    pod = pod.gpu(8 if at == 0 else 2)
-                case "near":
-                    pod = pod.near(mates)
-                case "apart":
-                    pod = pod.apart(mates, "host")
-                case "spread":
-                    pod = pod.spread(mates, "host")
-                case "port":
-                    pod = pod.host_port(80)
-                case "selector":
-                    pod = pod.select("zone", "z0")
-            self.cluster.pods(pod)
+            self.cluster.pods(form(pod, shape, at, select_pods(app=name)))
 
     def remove(self, name: str) -> None:
         for pod in [*self.cluster.state.pods.values()]:
@@ -158,3 +193,31 @@ def test_gangs_of_which_a_part_fits_are_tried_again_a_few_at_a_time() -> None:
     assert cluster.take(1.5, 1000) == []
     assert len(cluster.take(2.0, 1000)) == 1
     assert queue.next_due() is None
+
+
+def test_gang_of_one_domain_sleeps_until_one_domain_has_room_for_it() -> None:
+    play = Happenings()
+    for name in NODES:
+        play.others("x" if name == "n0" else name, name, 8)
+    play.submit("a", 3, 3, "zone")
+    play.settle()
+    play.others("x", "n0", 4)
+    play.others("n1", "n1", 0)  # four fit by now, in two zones
+    assert len(play.cluster.absorb()) == 0
+    play.others("n2", "n2", 0)
+    assert len(play.cluster.absorb()) == 1
+    assert play.cluster.step() == ["a-0", "a-1", "a-2"]
+
+
+def test_part_of_a_gang_sleeps_until_one_domain_has_room_for_it() -> None:
+    play = Happenings()
+    for name in NODES:
+        play.others("x" if name == "n0" else name, name, 8)
+    play.submit("a", 6, 6, "sub-groups")
+    play.settle()
+    play.others("x", "n0", 4)
+    play.others("n1", "n1", 0)
+    play.others("n3", "n3", 0)  # five, and of one part three in zone 1
+    assert len(play.cluster.absorb()) == 0
+    play.others("n2", "n2", 0)
+    assert play.cluster.step() == [f"a-{at}" for at in (0, 1, 2, 3, 4, 5)]

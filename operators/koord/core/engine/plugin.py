@@ -21,7 +21,7 @@ Rules for authors:
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeAlias, TypeVar
 
 from koord.core.engine.arrays import NO_LIMIT, Ints, Mask, Rows
 from koord.core.engine.cause import Cause
@@ -532,8 +532,19 @@ class Holding(Session):
         return {}
 
 
+RoomOf: TypeAlias = Callable[[PodShape], Ints | None]
+"""Returns, per row, of how many pods of a shape nodes may have room; None: it cannot be told."""
+
+
 class Strategic(Session):
     """Places whole units itself."""
+
+    def room_check(self, room_of: RoomOf) -> Callable[[Unit], bool] | None:  # noqa: ARG002 - the same
+        """Return whether there may be room for all that a unit requires; None if any may do.
+
+        False only for what the strategy is sure to refuse. For hints: it must cost little.
+        """
+        return None
 
     def strategy(self, place_recorded: PlaceRecorded) -> UnitStrategy | None:  # noqa: ARG002 - the same
         """Return the strategy of the domain for whole units."""

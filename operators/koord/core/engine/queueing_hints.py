@@ -4,7 +4,8 @@ A hint may be wrong in one direction only: the planner decides about a requeued 
 that is never requeued would wait forever.
 
 A unit is concerned if one of its pods fits where there is more room than before. It may start if
-all that it requires may fit on the nodes together, each shape counted as if it had them to itself.
+all that it requires may fit on the nodes together, each shape counted as if it had them to itself,
+and if no domain that places whole units is sure to refuse it.
 """
 
 from collections import Counter
@@ -13,6 +14,7 @@ from enum import Enum, auto
 
 import numpy as np
 
+from koord.core.engine.arrays import Ints
 from koord.core.engine.cycle import Cycle
 from koord.core.engine.steps import MOST_PER_CALL
 from koord.core.model.changes import Changes
@@ -48,8 +50,12 @@ class QueueingHints:
             for term in () if constraints is None else constraints.anti_affinity:
                 self._removed_anti_affinity.add(term.pods)
         self._has_room: dict[tuple[PodShape, bool], bool] = {}
-        self._room: dict[PodShape, float] = {}
-        """Shape -> of how many pods of it nodes may have room together."""
+        self._room: dict[PodShape, Ints | None] = {}
+        """Shape -> of how many pods of it each node may have room; None: it cannot be told."""
+        self._sums: dict[PodShape, float] = {}
+        """Shape -> the sum of that."""
+        checks = [session.room_check(self._rooms_of) for session in cycle.room_checking]
+        self._checks = [check for check in checks if check is not None]
         self._free: dict[int, float] = {}
         """Column of the node table -> what is free of it on all nodes together."""
         self._touched: dict[PodSelector, bool] = {}
@@ -78,11 +84,12 @@ class QueueingHints:
     def _has_room_for_all(self, unit: Unit, refused: Sequence[Pod]) -> bool:
         if not _is_waiting(unit, refused):
             return True
-        return all(
+        is_enough = all(
             self._has_room_for(demand, count)
             for count in (self._most_of, self._room_of)
             for demand in unit.demands
         )
+        return is_enough and all(check(unit) for check in self._checks)
 
     def _has_room_for(self, demand: Demand, count_room: Callable[[PodShape], float]) -> bool:
         """Whether nodes may have room for as many pods of a demand as it requires.
@@ -118,19 +125,24 @@ class QueueingHints:
 
     def _room_of(self, shape: PodShape) -> float:
         """Return how many pods of a shape fit on all nodes together, or more."""
-        room = self._room.get(shape)
-        if room is None:
-            room = self._room[shape] = self._count_room(shape)
-        return room
+        if shape not in self._sums:
+            room = self._rooms_of(shape)
+            self._sums[shape] = float("inf") if room is None else float(room.sum())
+        return self._sums[shape]
 
-    def _count_room(self, shape: PodShape) -> float:
+    def _rooms_of(self, shape: PodShape) -> Ints | None:
+        if shape not in self._room:
+            self._room[shape] = self._measure_room(shape)
+        return self._room[shape]
+
+    def _measure_room(self, shape: PodShape) -> Ints | None:
         if self._cycle.may_use_held_room(shape):
-            return float("inf")  # beside what is free, and each hold in its own way
+            return None  # beside what is free, and each hold in its own way
         if shape.constraints is None:
-            return float(self._cycle.room(shape).sum())
+            return self._cycle.room(shape)
         if self._cycle.steps.taken > MOST_PER_CALL:
-            return float("inf")
-        return float(self._cycle.possible_room(shape).sum())
+            return None
+        return self._cycle.possible_room(shape)
 
     def _may_fit(self, pod: Pod) -> bool:
         """Whether a refused pod may fit now."""

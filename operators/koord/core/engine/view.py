@@ -106,6 +106,7 @@ class CycleView:
         self._growing = pick(Growing, "new_nodes")
         self._holding = pick(Holding, "holds")
         self.strategic = pick(Strategic, "strategy")
+        self.room_checking = pick(Strategic, "room_check")
 
     @contextmanager
     def lifting(self, holds: Mapping[int, tuple[Hold, ...]]) -> Iterator[None]:

@@ -105,6 +105,13 @@ class TopologyCache:
         label_topology = parse_label_topology(name)
         return None if label_topology is None else self._label_tree(name, *label_topology)
 
+    def kept_tree(self, name: str) -> TopologyTree | None:
+        """Return :meth:`tree` if that takes no time; that of a node label may have to be made."""
+        if name in self._entries:
+            return self._entries[name].tree
+        labelled = self._label_trees.get(name)
+        return None if labelled is None else labelled[1]
+
     def problem(self, name: str) -> InvalidLayers | None:
         entry = self._entries.get(name)
         return None if entry is None else entry.problem

@@ -4,14 +4,24 @@ How a gang is split over a tree is decided in the package; how its domains are c
 ``strategy``.
 """
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
 from koord.core.engine.cycle import Cycle
-from koord.core.engine.plugin import FilterReach, PlaceRecorded, Plugin, Strategic, UnitStrategy
+from koord.core.engine.plugin import (
+    FilterReach,
+    PlaceRecorded,
+    Plugin,
+    RoomOf,
+    Strategic,
+    UnitStrategy,
+)
 from koord.core.model.nodes import Node
+from koord.core.model.plan import Unit
 from koord.core.topology.cache import Topology, TopologyCache
+from koord.core.topology.strategy.domain_room import DomainRoom
 from koord.core.topology.strategy.gang_topology import TopologyStrategy
 from koord.core.topology.strategy.topology_view import PodAttraction, TopologyView
 
@@ -69,3 +79,7 @@ class TopologySession(Strategic):
     @override
     def strategy(self, place_recorded: PlaceRecorded) -> UnitStrategy:
         return TopologyStrategy(self._cycle, self.view, place_recorded, self._placed)
+
+    @override
+    def room_check(self, room_of: RoomOf) -> Callable[[Unit], bool]:
+        return DomainRoom(self._cycle, self.view, room_of).may_hold

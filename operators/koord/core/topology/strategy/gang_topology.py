@@ -39,14 +39,11 @@ from koord.core.topology.strategy.heterogeneous import (
     place_heterogeneous,
 )
 from koord.core.topology.strategy.sub_groups import SubGroupPlacer, SubGroupRequest
-from koord.core.topology.strategy.topology_view import TopologyView
+from koord.core.topology.strategy.topology_view import ATTRACTED, TopologyView
 from koord.core.topology.tree import TopologyTree
 
 MAX_OFFERS: Final = 5
 """Domains that a refusal names."""
-
-ATTRACTED: Final = TopologyConstraint(())
-"""The constraint of pods without one that other pods attract: near those, if there is room."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,27 +91,12 @@ class TopologyStrategy:
         """Return the demands of a unit that this strategy places; None for none."""
         divided: dict[TopologyConstraint, list[Demand]] = {}
         for demand in unit.demands:
-            constraint = self._constraint_of(demand.gang)
+            constraint = self._view.required_constraint_of(demand.gang)
             if constraint is None and self._is_attracted(demand):
                 constraint = ATTRACTED
             if constraint is not None:
                 divided.setdefault(constraint, []).append(demand)
         return TopologyShare(self, divided) if divided else None
-
-    def _constraint_of(self, gang: str) -> TopologyConstraint | None:
-        """Return the constraint of a gang; None also if it is only preferred and has no tree."""
-        spec = self._view.spec_of(gang)
-        if spec is None:
-            return None
-        constraint, sub_groups = spec.topology, spec.sub_groups
-        must_share = False
-        if sub_groups is not None:
-            constraint = replace(constraint or ATTRACTED, gang=gang)
-            must_share = any(group.layer for group in sub_groups.groups)
-        if constraint is None or must_share or constraint.layers_with(GatherStrategy.MUST):
-            return constraint
-        has_tree = self._view.topologies.tree(constraint.topology) is not None
-        return constraint if has_tree else None
 
     def _is_attracted(self, demand: Demand) -> bool:
         selectors = {pod.attraction for pod in demand.pods}
@@ -150,7 +132,9 @@ class TopologyStrategy:
     def confirm(self, unit: Unit, placed: Sequence[Assignment]) -> None:
         """Remember where members went, for units of the same group that are decided later."""
         gangs = {
-            demand.gang for demand in unit.demands if self._constraint_of(demand.gang) is not None
+            demand.gang
+            for demand in unit.demands
+            if self._view.required_constraint_of(demand.gang) is not None
         }
         for assignment in placed:
             if assignment.pod.gang is not None and assignment.pod.gang.key in gangs:

@@ -5,12 +5,16 @@ A view of data that others keep; decides nothing.
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Final
 
 from koord.core.engine.state_view import GangView
 from koord.core.model.gangs import GangKey, GangSpec, SubGroupTree
-from koord.core.model.topology_constraint import PlacedMember, TopologyConstraint
+from koord.core.model.topology_constraint import GatherStrategy, PlacedMember, TopologyConstraint
 from koord.core.topology.cache import TopologyCache
 
+ATTRACTED: Final = TopologyConstraint(())
+"""The constraint of pods without one that other pods attract: near those, if there is room."""
 _NO_NODES: Mapping[str, int] = {}
 
 
@@ -62,6 +66,24 @@ class TopologyView:
     def constraint_of(self, gang: GangKey) -> TopologyConstraint | None:
         spec = self.spec_of(gang)
         return None if spec is None else spec.topology
+
+    def required_constraint_of(self, gang: GangKey) -> TopologyConstraint | None:
+        """Return the constraint of a gang; None also if it is only preferred and has no tree.
+
+        That of a gang with sub-groups is its own.
+        """
+        spec = self.spec_of(gang)
+        if spec is None:
+            return None
+        constraint, sub_groups = spec.topology, spec.sub_groups
+        must_share = False
+        if sub_groups is not None:
+            constraint = replace(constraint or ATTRACTED, gang=gang)
+            must_share = any(group.layer for group in sub_groups.groups)
+        if constraint is None or must_share or constraint.layers_with(GatherStrategy.MUST):
+            return constraint
+        has_tree = self.topologies.tree(constraint.topology) is not None
+        return constraint if has_tree else None
 
     def sub_groups_of(self, gang: GangKey) -> SubGroupTree | None:
         spec = self.spec_of(gang)
