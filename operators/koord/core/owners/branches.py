@@ -160,20 +160,20 @@ class Branches:
 
     def _add_below(self, branch: Branch, owner: str) -> None:
         below = self._below.setdefault(branch.namespace, {})
-        known = below.get(owner)
-        if known is None:
+        entry = below.get(owner)
+        if entry is None:
             below[owner] = branch
-        elif isinstance(known, dict):
-            known[branch] = None
-        elif known is not branch:
-            below[owner] = {known: None, branch: None}
+        elif isinstance(entry, dict):
+            entry[branch] = None
+        elif entry is not branch:
+            below[owner] = {entry: None, branch: None}
 
     def _drop_below(self, branch: Branch, owner: str) -> None:
         below = self._below[branch.namespace]
-        known = below[owner]
-        if isinstance(known, dict):
-            del known[branch]
-        if known is branch or not known:
+        entry = below[owner]
+        if isinstance(entry, dict):
+            del entry[branch]
+        if entry is branch or not entry:
             del below[owner]
             if not below:
                 del self._below[branch.namespace]
