@@ -9,6 +9,7 @@ standard input.
 """
 
 import atexit
+import gc
 import json
 import os
 import random
@@ -18,6 +19,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import IO, Any
 
@@ -133,7 +135,15 @@ if __name__ == "__main__":
 
     import koord.cli.run  # noqa: F401
     from koord.cli.main import main
+    from koord.domains import DOMAINS
+    from koord.domains.domain import load
 
+    for domain in DOMAINS:
+        for module in domain.operators:
+            import_module(module)
+        if domain.start:
+            load(domain.start)
+    gc.freeze()
     if (mine := serve(sys.stdin.buffer.raw, sys.stdout.buffer)) is not None:
         become(mine)
         main()
