@@ -33,7 +33,9 @@ HEADER = "# Made from {source}; edit that, then run make chart.\n"
 NAMESPACE = "koord-system"
 CONFIG_MAP = re.compile(r"^koord-config-operators-\w+$")
 SERVE_CONFIG_MAP = re.compile(r"^koord-config-serve-\w+$")
+ANSWERS_CONFIG_MAP = re.compile(r"^koord-config-answers-\w+$")
 SERVE = "koord-serve"
+ANSWERS = "koord-answers"
 PLACEHOLDER = "TEMPLATE-{}-END"
 
 Document = dict[str, Any]
@@ -76,6 +78,7 @@ PARTS = (
     Part("profiles", "manifests/overlays/profiles", "profiles"),
     Part("qos", "manifests/overlays/qos", "qos"),
     Part("serve", "manifests/overlays/serve", "serve"),
+    Part("aggregation", "manifests/overlays/aggregation", "aggregation"),
     Part("pod-monitor", "manifests/monitoring/pod-monitor.yaml", "monitoring.podMonitor"),
     Part("alerts", "manifests/monitoring/alerts.yaml", "monitoring.alerts"),
     Part("alerts-teams", "manifests/monitoring/alerts-teams.yaml", "monitoring.teamAlerts"),
@@ -86,12 +89,16 @@ PARTS = (
 )
 
 IMAGE = '"{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}"'
+ANSWERS_CONFIG_NAME = (
+    'koord-config-answers-{{ include "koord.answersConfig" . | sha256sum | trunc 10 }}'
+)
 SERVE_CONFIG_NAME = 'koord-config-serve-{{ include "koord.serveConfig" . | sha256sum | trunc 10 }}'
 CONFIG_NAME = 'koord-config-operators-{{ include "koord.config" . | sha256sum | trunc 10 }}'
 EXPRESSIONS = {
     "image": IMAGE,
     "configName": CONFIG_NAME,
     "serveConfigName": SERVE_CONFIG_NAME,
+    "answersConfigName": ANSWERS_CONFIG_NAME,
     "replicas": "{{ .Values.replicas }}",
     "serveStrategy": '{{ include "koord.serveStrategy" . }}',
 }
@@ -102,9 +109,9 @@ ITEMS = {
     "serveVolume": "{name: data, persistentVolumeClaim: {claimName: {{ . | quote }}}}",
 }
 """Items of lists that are there if the store of answers has a volume."""
-INCLUDED = ("config", "serveConfig")
+INCLUDED = ("config", "serveConfig", "answersConfig")
 """Texts that a helper of the chart makes."""
-OPTIONAL = ("image.pullPolicy", "imagePullSecrets", "tolerations")
+OPTIONAL = ("image.pullPolicy", "imagePullSecrets", "tolerations", "aggregation.caBundle")
 """Fields that are left out unless they are set."""
 LINKS = ('"links": []', '"links": {{ include "koord.pageLinks" . }}')
 """Of a dashboard: to the page, where its address is known."""
@@ -193,9 +200,26 @@ def _parametrise_serve(document: Document) -> None:
     document["spec"]["strategy"] = put("serveStrategy")
 
 
+def _parametrise_answers(document: Document) -> None:
+    pod = document["spec"]["template"]["spec"]
+    container = pod["containers"][0]
+    container["image"] = put("image")
+    container["imagePullPolicy"] = put("image.pullPolicy")
+    container["resources"] = put("aggregation.resources")
+    pod["imagePullSecrets"] = put("imagePullSecrets")
+    for volume in pod["volumes"]:
+        if ANSWERS_CONFIG_MAP.match(volume.get("configMap", {}).get("name", "")):
+            volume["configMap"]["name"] = put("answersConfigName")
+
+
+def _parametrise_api_service(document: Document) -> None:
+    document["spec"]["caBundle"] = put("aggregation.caBundle")
+
+
 def _parametrise_deployment(document: Document) -> None:
-    if document["metadata"]["name"] == SERVE:
-        _parametrise_serve(document)
+    apart = {SERVE: _parametrise_serve, ANSWERS: _parametrise_answers}
+    if document["metadata"]["name"] in apart:
+        apart[document["metadata"]["name"]](document)
         return
     document["spec"]["replicas"] = put("replicas")
     pod = document["spec"]["template"]["spec"]
@@ -228,6 +252,9 @@ def _parametrise_config_map(document: Document) -> None:
     if SERVE_CONFIG_MAP.match(document["metadata"]["name"]):
         document["metadata"]["name"] = put("serveConfigName")
         document["data"] = {"config.yaml": put("serveConfig")}
+    if ANSWERS_CONFIG_MAP.match(document["metadata"]["name"]):
+        document["metadata"]["name"] = put("answersConfigName")
+        document["data"] = {"config.yaml": put("answersConfig")}
     if not CONFIG_MAP.match(document["metadata"]["name"]):
         return
     document["metadata"]["name"] = put("configName")
@@ -235,6 +262,7 @@ def _parametrise_config_map(document: Document) -> None:
 
 
 PARAMETRISE: dict[str, Callable[[Document], None]] = {
+    "APIService": _parametrise_api_service,
     "Deployment": _parametrise_deployment,
     "DaemonSet": _parametrise_daemon_set,
     "ConfigMap": _parametrise_config_map,

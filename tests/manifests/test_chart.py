@@ -25,7 +25,7 @@ from chart import (
 )
 
 NAMESPACE = "koord-system"
-HASH = re.compile(r"(koord-config-(?:operators|serve)-)\w+")
+HASH = re.compile(r"(koord-config-(?:operators|serve|answers)-)\w+")
 
 
 def render(*values: str, namespace: str = NAMESPACE) -> list[dict]:

@@ -9,6 +9,12 @@ kind: OperatorConfiguration
 logFormat: json
 see: {{- toYaml .Values.serve.see | nindent 2 }}
 {{- end -}}
+{{- define "koord.answersConfig" -}}
+apiVersion: operators.koordinator.sh/v1alpha1
+kind: OperatorConfiguration
+logFormat: json
+see: {{- toYaml .Values.aggregation.see | nindent 2 }}
+{{- end -}}
 {{- define "koord.serveStrategy" -}}
 {{- /* The process before has to end first, so that the volume comes free. */ -}}
 {{- if .Values.serve.volumeClaim -}}

@@ -25,6 +25,9 @@ class Component(StrEnum):
 ALWAYS = frozenset({Component.ETCD, Component.APISERVER})
 """Every sandbox has these."""
 
+FRONT_PROXY = "front-proxy-client"
+"""As which the API server asks the servers of the aggregation layer."""
+
 _LEASE_DURATION = 200
 """In seconds. kwok renews four times as often. A kubelet's 40 s would cost 500 writes a second, a
 whole processor, for 5,000 nodes that cannot fail."""
@@ -147,6 +150,14 @@ def _apiserver_arguments(layout: SandboxLayout, running: frozenset[Component]) -
         "tls-cert-file": layout.pki("server.crt"),
         "tls-private-key-file": layout.pki("server.key"),
         "client-ca-file": layout.pki("ca.crt"),
+        # The aggregation layer: by this the servers behind it know that the API server asks.
+        "requestheader-client-ca-file": layout.pki("front-proxy-ca.crt"),
+        "requestheader-allowed-names": FRONT_PROXY,
+        "requestheader-username-headers": "X-Remote-User",
+        "requestheader-group-headers": "X-Remote-Group",
+        "requestheader-extra-headers-prefix": "X-Remote-Extra-",
+        "proxy-client-cert-file": layout.pki("front-proxy.crt"),
+        "proxy-client-key-file": layout.pki("front-proxy.key"),
         "authorization-mode": "Node,RBAC",
         "service-account-issuer": "https://kubernetes.default.svc.cluster.local",
         "service-account-key-file": layout.pki("service-account.pub"),

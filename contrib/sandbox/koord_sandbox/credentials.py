@@ -1,8 +1,8 @@
 """Keys, certificates and kubeconfig files of one sandbox; deleted with it.
 
 Elliptic-curve keys, because a dozen RSA keys would take longer to make than the control plane
-takes to start. Two authorities, as in any cluster: clients of the API server have no access to
-etcd.
+takes to start. Three authorities, as in any cluster: clients of the API server have no access to
+etcd, and cannot say for other users to the servers of the aggregation layer that they are they.
 """
 
 import base64
@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from koord_sandbox.components import FRONT_PROXY
 from koord_sandbox.paths import write_privately
 
 _LIFETIME = timedelta(days=365)
@@ -114,6 +115,9 @@ def write_pki(directory: Path) -> dict[str, Credential]:
     authority, etcd_authority = Authority("koord-sandbox"), Authority("koord-sandbox-etcd")
     write_privately(directory / "ca.crt", authority.certificate)
     write_privately(directory / "etcd-ca.crt", etcd_authority.certificate)
+    front_proxy_authority = Authority("koord-sandbox-front-proxy")
+    write_privately(directory / "front-proxy-ca.crt", front_proxy_authority.certificate)
+    _write_pair(directory, "front-proxy", front_proxy_authority.issue(User(FRONT_PROXY)))
     _write_pair(directory, "server", authority.issue(User("kube-apiserver"), _SERVER_NAMES))
     _write_pair(directory, "etcd", etcd_authority.issue(User("etcd"), [_LOOPBACK]))
     _write_pair(directory, "etcd-client", etcd_authority.issue(User("kube-apiserver")))

@@ -79,8 +79,8 @@ class ServedMemory:
     def analyse(self, seconds: int, scope: AuditScope) -> StoredAnalysis:
         """Return where time went in the last seconds."""
         end = int(time.time() * 1000)
-        found = self._records.analyse(Window(end - seconds * 1000, end), scope)
-        return StoredAnalysis(found.report, (*found.gaps, *find_late(self.feed_problem)))
+        stored = self._records.analyse(Window(end - seconds * 1000, end), scope)
+        return StoredAnalysis(stored.report, (*stored.gaps, *find_late(self.feed_problem)))
 
     def _find_gaps(self, scan: Scan[Document], start: int) -> tuple[AnswerGap, ...]:
         gaps: tuple[AnswerGap, ...] = find_forgotten(scan.since) if scan.since > start else ()

@@ -26,6 +26,7 @@ from koord.answers.usage import SegmentMemory, look_at
 from koord.cli.common import ExitCode, fail
 from koord.cli.feed_records import find_address
 from koord.cli.manifests import fetch_defaults
+from koord.cli.serve_aggregation import AggregationPort
 from koord.cli.serve_feed import FEED_TOKEN, find_feed, read_feed_token
 from koord.cli.serve_memory import ServedMemory
 from koord.cli.serve_reader import ServeReader
@@ -49,6 +50,8 @@ from koord.runtime.settings import (
 )
 from koord.see.actions import Actions, UnitAction
 from koord.see.app import Server
+from koord.see.askers import Askers
+from koord.see.front_proxy import FrontProxyAccess
 from koord.see.limits import Limits
 from koord.see.manifests import ServerDefaults
 from koord.see.observed import Observed
@@ -232,6 +235,9 @@ async def _serve(
     limits = Limits(streams=see.streams, streams_each=STREAMS_EACH, waiting_each=WAITING_EACH)
     visitors = Visitors().within(count_descriptors())
     server = Server(snapshots, access, limits, visitors=visitors, actions=see.actions)
+    port = _make_port(see, client, certificate)
+    if port is not None:
+        server.find_hindrance = port.find_hindrance
     observed = Observed()
     observed.watch(_make_series(snapshots, server, access))
     if store is not None:
@@ -240,26 +246,58 @@ async def _serve(
     app = server.make_app()
     observed.add_to(app, access)
     Actions([UnitAction(name) for name in see.actions], client.credentials, access).add_to(app)
-    runner = web.AppRunner(
+    runners = [_make_runner(app)]
+    if port is not None:
+        aggregated = Server(
+            snapshots,
+            FrontProxyAccess(Askers(access.access, hides_amounts=see.hide_others), port.find),
+            limits,
+            visitors=port.visitors,
+            observe=observed.observe,
+        )
+        runners.append(_make_runner(aggregated.make_aggregated_app()))
+    runner = runners[0]
+    for each in runners:
+        await each.setup()
+    serving = None if port is None else asyncio.create_task(port.run(runners[-1]))
+    try:
+        address = parse_address(see.address)
+        context = None if certificate is None else certificate.context
+        listening = await listen(runner, server.visitors, address, context)
+        host, port, *_ = listening.sockets[0].getsockname()
+        log.info("Serving answers", extra={"address": host, "port": port})
+        while serving is None or not serving.done():
+            await asyncio.sleep(CertificateFiles.LOOK_SECONDS)
+            if certificate is not None:
+                certificate.read_again()
+        await serving
+        raise AssertionError("it goes on for ever")
+    finally:
+        if serving is not None:
+            serving.cancel()
+        for each in runners:
+            await each.cleanup()
+
+
+def _make_port(
+    see: SeeSettings, client: Client, certificate: ServerCertificate | None
+) -> AggregationPort | None:
+    """Return the port for the API server, if there is to be one."""
+    if not see.aggregation_address or certificate is None:
+        return None
+    address = parse_address(see.aggregation_address)
+    visitors = Visitors().within(count_descriptors())
+    return AggregationPort(client, certificate, address, listen, visitors)
+
+
+def _make_runner(app: web.Application) -> web.AppRunner:
+    return web.AppRunner(
         app,
         access_log=None,
         handle_signals=False,
         keepalive_timeout=IDLE_SECONDS,
         shutdown_timeout=1.0,
     )
-    await runner.setup()
-    try:
-        address = parse_address(see.address)
-        context = None if certificate is None else certificate.context
-        listening = await _listen(runner, server.visitors, address, context)
-        host, port, *_ = listening.sockets[0].getsockname()
-        log.info("Serving answers", extra={"address": host, "port": port})
-        while True:
-            await asyncio.sleep(CertificateFiles.LOOK_SECONDS)
-            if certificate is not None:
-                certificate.read_again()
-    finally:
-        await runner.cleanup()
 
 
 def _make_series(snapshots: Snapshots, server: Server, access: TokenAccess) -> ServeSeries:
@@ -271,7 +309,7 @@ def _make_series(snapshots: Snapshots, server: Server, access: TokenAccess) -> S
     )
 
 
-async def _listen(
+async def listen(
     runner: web.AppRunner, visitors: Visitors, address: Address, context: SSLContext | None
 ) -> asyncio.Server:
     """Listen until the loop ends. Raises ``OSError``."""

@@ -28,6 +28,10 @@ def _parse_address(text: object) -> str:
     return f"{host}:{port}"
 
 
+def _parse_optional_address(text: object) -> str:
+    return "" if text == "" else _parse_address(text)
+
+
 def _parse_keep(text: object) -> float:
     seconds = parse_age_seconds(text) if isinstance(text, str) else None
     if seconds is None or not _LEAST_KEPT <= seconds <= _MOST_KEPT:
@@ -63,6 +67,9 @@ class SeeSettings(Section):
     it, and its digest is in the log."""
     behind_tls_proxy: bool = Field(default=False, strict=True)
     """Whether a proxy before it speaks TLS to browsers, and plain HTTP to it."""
+    aggregation_address: Annotated[str, BeforeValidator(_parse_optional_address)] = ""
+    """Where it listens for [the API server](serve-aggregation.md) alone, with the same certificate.
+    Empty: nowhere."""
     hosts: tuple[_HostName, ...] = Field(default=(), max_length=64)
     """Names, without a port, by which it may be asked, beside those of its Service and the
     loopback."""
@@ -96,6 +103,8 @@ class SeeSettings(Section):
             raise ValueError("selfSigned: with tls it has a certificate; give one of both")
         if self.speaks_tls and self.behind_tls_proxy:
             raise ValueError("behindTlsProxy: with tls it speaks TLS itself; give one of both")
+        if self.aggregation_address and not self.speaks_tls:
+            raise ValueError("aggregationAddress: needs tls.certFile and tls.keyFile")
         if not (self.is_local or self.is_secure):
             raise ValueError(
                 f"address: {self.address} is reached from elsewhere, so tokens would be read on "

@@ -31,6 +31,7 @@ from koord.see.bodies import (
     read_form,
 )
 from koord.see.buckets import Buckets
+from koord.see.discovery import GROUP, VERSION, add_discovery
 from koord.see.edit_forms import decode_manifests
 from koord.see.limits import MOST_PLANS, MOST_QUEUED, Limits, RequestRates, Seats, TooMuch
 from koord.see.login import make_login
@@ -44,7 +45,7 @@ from koord.see.snapshots import Snapshot, Snapshots
 from koord.see.stream import EventStreams
 from koord.see.visitors import Visitors
 
-BASE: Final = "/apis/answers.operators.koordinator.sh/v1alpha1"
+BASE: Final = f"/apis/{GROUP}/{VERSION}"
 LEAST_COMPRESSED: Final = 1024
 _HEADERS: Final = {
     "Content-Security-Policy": (
@@ -98,6 +99,8 @@ class Server:
     """What can be done beside asking, if anything: the page looks whether a user may."""
     asked_at: float = field(default_factory=time.monotonic)
     """When something was asked last; monotonic."""
+    find_hindrance: Callable[[], str] = str
+    """Returns why this process is not ready, beside what was read of the cluster; or nothing."""
     visitors: Visitors = field(default_factory=Visitors)
     """Who is connected; of a server that does not count them nobody."""
     streams: EventStreams = field(init=False)
@@ -129,9 +132,22 @@ class Server:
         if self.access.login:
             app.router.add_get(self.access.login, self._login)
         app.router.add_get(f"{BASE}/stream", self._stream)
+        self._add_answers(app)
+        return app
+
+    def make_aggregated_app(self) -> web.Application:
+        """Return what the API server is asked for and asks here: answers, and what there is.
+
+        No streams: nobody would ask again whether the user may still ask.
+        """
+        app = web.Application(client_max_size=MOST_BODY, middlewares=[self._guard])
+        add_discovery(app)
+        self._add_answers(app)
+        return app
+
+    def _add_answers(self, app: web.Application) -> None:
         for route in ROUTES:
             app.router.add_route(route.method, f"{BASE}/{route.path}", self._serve(route))
-        return app
 
     # --- who asks --------------------------------------------------------------------------------
 
@@ -215,8 +231,10 @@ class Server:
         return web.Response(text="ok\n")
 
     async def _readyz(self, _: web.Request) -> web.Response:
-        if self.snapshots.last is None:
-            text = f"not ready: {escape(self.snapshots.why_old)}\n"
+        is_read = self.snapshots.last is not None
+        hindrance = self.find_hindrance() if is_read else self.snapshots.why_old
+        if hindrance:
+            text = f"not ready: {escape(hindrance)}\n"
             return web.Response(status=HTTPStatus.SERVICE_UNAVAILABLE, text=text)
         return web.Response(text="ok\n")
 

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from koord.see.tls import LEAST_VERSION
+from koord.see.tls import make_server_context
 
 log = logging.getLogger(__name__)
 LIFETIME: Final = timedelta(days=30)
@@ -37,9 +37,16 @@ class SelfSignedCertificate:
     def __init__(self, names: Collection[str], clock: Callable[[], datetime] = _now) -> None:
         self._names = names
         self._clock = clock
-        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self.context.minimum_version = LEAST_VERSION
+        self.context = make_server_context()
+        self._others: list[ssl.SSLContext] = []
         self._make()
+
+    def make_context(self) -> ssl.SSLContext:
+        """Return another context; it has the last certificate, too, whenever that changes."""
+        context = make_server_context()
+        _load(context, self._pem)
+        self._others.append(context)
+        return context
 
     def read_again(self) -> bool:
         """Make another one if this one ends soon, and say whether."""
@@ -65,12 +72,13 @@ class SelfSignedCertificate:
             .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), False)
             .sign(key, hashes.SHA256())
         )
-        pem = certificate.public_bytes(serialization.Encoding.PEM) + key.private_bytes(
+        self._pem = certificate.public_bytes(serialization.Encoding.PEM) + key.private_bytes(
             serialization.Encoding.PEM,
             serialization.PrivateFormat.PKCS8,
             serialization.NoEncryption(),
         )
-        _load(self.context, pem)
+        for context in (self.context, *self._others):
+            _load(context, self._pem)
         digest = certificate.fingerprint(hashes.SHA256()).hex()
         log.warning("Nobody vouches for the certificate, made for tests", extra={"sha256": digest})
 

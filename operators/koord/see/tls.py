@@ -10,7 +10,14 @@ from pathlib import Path
 from typing import ClassVar, Final, Protocol
 
 log = logging.getLogger(__name__)
-LEAST_VERSION: Final = ssl.TLSVersion.TLSv1_2
+_LEAST: Final = ssl.TLSVersion.TLSv1_2
+
+
+def make_server_context() -> ssl.SSLContext:
+    """Return a context without a certificate."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = _LEAST
+    return context
 
 
 class InvalidCertificate(Exception):  # noqa: N818 - what it says is what is wrong
@@ -21,6 +28,9 @@ class ServerCertificate(Protocol):
     """A certificate and its key; ``context`` has those that count now."""
 
     context: ssl.SSLContext
+
+    def make_context(self) -> ssl.SSLContext:
+        """Return another context that always has the same certificate."""
 
     def read_again(self) -> bool:
         """Look whether there is another one to be used, and say whether there was."""
@@ -36,9 +46,16 @@ class CertificateFiles:
         """Read the files. Raises InvalidCertificate."""
         self._files = certificate, key
         self._seen: tuple[bytes, bytes] | None = None
-        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self.context.minimum_version = LEAST_VERSION
+        self.context = make_server_context()
+        self._others: list[ssl.SSLContext] = []
         self._read()
+
+    def make_context(self) -> ssl.SSLContext:
+        """Return another context; it has the last certificate, too, whenever that changes."""
+        context = make_server_context()
+        context.load_cert_chain(*self._files)
+        self._others.append(context)
+        return context
 
     def read_again(self) -> bool:
         """Use the files if they have changed, and say whether; bad ones change nothing."""
@@ -56,7 +73,7 @@ class CertificateFiles:
         if seen == self._seen:
             return False
         # Tried apart: half of a pair, while it is being written, must not be served.
-        for context in (ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), self.context):
+        for context in (make_server_context(), self.context, *self._others):
             try:
                 context.load_cert_chain(*self._files)
             except (ssl.SSLError, OSError) as error:

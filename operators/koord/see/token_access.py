@@ -4,7 +4,7 @@ What the asker may see is what the API server says of her rights. Headers in whi
 name a user count for nothing. Knows no answer.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
@@ -16,13 +16,12 @@ from koord.runtime.reviews import (
     Kept,
     NoReview,
     PathRight,
-    ResourceRight,
     TokenHolder,
     TokenReviews,
 )
-from koord.see.access import Asker, Seen, bearer_of, refuse_foreign
+from koord.see.access import Asker, bearer_of, refuse_foreign
+from koord.see.askers import Askers, make_refusal
 from koord.see.buckets import Buckets
-from koord.see.rights import UserRights
 from koord.see.sessions import Sessions
 
 LOGIN: Final = "/login"
@@ -59,13 +58,13 @@ class TokenAccess:
     hides_amounts: bool = False
     sessions: Sessions = field(default_factory=Sessions)
     login: str = LOGIN
-    _rights: UserRights = field(init=False)
+    _askers: Askers = field(init=False)
     _buckets: Buckets = field(
         default_factory=lambda: Buckets(REVIEWS_PER_SECOND, 4 * REVIEWS_PER_SECOND)
     )
 
     def __post_init__(self) -> None:
-        self._rights = UserRights(self.access, hides_amounts=self.hides_amounts)
+        self._askers = Askers(self.access, hides_amounts=self.hides_amounts)
 
     def check_host(self, request: web.Request) -> None:
         if _name_of(request.host) not in self.hosts:
@@ -88,7 +87,7 @@ class TokenAccess:
         if user.value is None:
             self.sessions.end(self._cookie_of(request))
             raise web.HTTPUnauthorized(reason=_NO_GOOD)
-        return self._make_asker(user.value, user.until)
+        return self._askers.make(user.value, user.until)
 
     async def may_get(self, request: web.Request, path: str) -> bool:
         """Whether the asker may read a path that is no answer, such as that of the metrics."""
@@ -99,7 +98,7 @@ class TokenAccess:
         try:
             return (await self.access.may(user, PathRight("get", path))).value
         except NoReview as error:
-            raise web.HTTPServiceUnavailable(reason=_tell(error)) from None
+            raise make_refusal(error) from None
 
     async def begin_session(
         self, request: web.Request, body: Mapping[str, Any], response: web.Response
@@ -138,23 +137,7 @@ class TokenAccess:
         try:
             return await self.tokens.find_user(token)
         except NoReview as error:
-            raise web.HTTPServiceUnavailable(reason=_tell(error)) from None
-
-    def _make_asker(self, user: TokenHolder, until: float) -> Asker:
-        async def look(namespaces: Iterable[str], first: Iterable[str]) -> Seen:
-            try:
-                seen_now = await self._rights.find(user, namespaces, first)
-            except NoReview as error:
-                raise web.HTTPServiceUnavailable(reason=_tell(error)) from None
-            return Seen(seen_now.sight, seen_now.until)
-
-        async def may(right: ResourceRight) -> bool:
-            try:
-                return (await self.access.may(user, right)).value
-            except NoReview as error:
-                raise web.HTTPServiceUnavailable(reason=_tell(error)) from None
-
-        return Asker(user.username, user.digest, user.crowd, until, look, may)
+            raise make_refusal(error) from None
 
     def _cookie_of(self, request: web.Request) -> str:
         return request.cookies.get(self._cookie_name, "")
@@ -163,11 +146,6 @@ class TokenAccess:
     def _cookie_name(self) -> str:
         """Browsers take a name that begins so from a secure server only, for all of its paths."""
         return "__Host-koord" if self.is_secure else "koord"
-
-
-def _tell(error: NoReview) -> str:
-    problem = " ".join(str(error).split())  # a reason is one line
-    return f"the API server cannot be asked who you are and what you may: {problem}"
 
 
 def _name_of(host: str) -> str:

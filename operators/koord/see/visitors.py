@@ -47,6 +47,11 @@ class Visitors:
     def forget(self, transport: asyncio.BaseTransport) -> None:
         self._open.pop(transport, None)
 
+    def end_all(self) -> None:
+        """End all connections, also where something is answered."""
+        for visitor in list(self._open.values()):
+            visitor.end()
+
     @contextmanager
     def busy(self, transport: asyncio.BaseTransport | None) -> Iterator[None]:
         """Note that a request of a connection is answered."""

@@ -41,7 +41,7 @@ _Name = tuple[str, str]
 
 
 @dataclass(slots=True)
-class _Row:
+class _KeptRecord:
     key: _Key
     at: int
     trace: str
@@ -50,12 +50,12 @@ class _Row:
 
 
 @dataclass(slots=True)
-class _Unit:
+class _UnitRecords:
     """The records of a unit, oldest first, and when it was over."""
 
     first: int
     over: int | None = None
-    rows: deque[_Row] = field(default_factory=deque)
+    rows: deque[_KeptRecord] = field(default_factory=deque)
     names: set[_Name] = field(default_factory=set)
 
 
@@ -71,10 +71,10 @@ class MemoryStore:
         self._most_records, self._most_bytes = most_records, most_bytes
         self._codec = Codec(DICTIONARY)
         self._lock = Lock()
-        self._newest: OrderedDict[_Key, _Row] = OrderedDict()
-        self._of_living: OrderedDict[_Key, _Row] = OrderedDict()
+        self._newest: OrderedDict[_Key, _KeptRecord] = OrderedDict()
+        self._of_living: OrderedDict[_Key, _KeptRecord] = OrderedDict()
         """Older than the newest ones, and among the last of a unit that goes on."""
-        self._units: dict[str, _Unit] = {}
+        self._units: dict[str, _UnitRecords] = {}
         self._by_name: dict[_Name, dict[str, None]] = {}
         self._position: FeedPosition | None = None
         self._bytes = 0
@@ -125,7 +125,9 @@ class MemoryStore:
     # --- what is kept, under the lock ----------------------------------------------------------
 
     def _insert(self, record: RecordRow, body: bytes) -> None:
-        row = _Row((record.term, record.seq), record.at, record.trace, record.namespace, body)
+        row = _KeptRecord(
+            (record.term, record.seq), record.at, record.trace, record.namespace, body
+        )
         self._since = self._since if self._has_begun else record.at
         self._has_begun = True
         self._newest[row.key] = row
@@ -139,15 +141,15 @@ class MemoryStore:
         while self._bytes > self._most_bytes and (oldest := self._of_living or self._newest):
             self._drop(oldest.popitem(last=False)[1])
 
-    def _add_to_unit(self, record: RecordRow, row: _Row) -> None:
-        unit = self._units.setdefault(record.trace, _Unit(record.at))
+    def _add_to_unit(self, record: RecordRow, row: _KeptRecord) -> None:
+        unit = self._units.setdefault(record.trace, _UnitRecords(record.at))
         unit.rows.append(row)
         unit.over = record.at if record.is_over else None
         for name in record.names:
-            known = name.namespace, name.name
-            if known not in unit.names and len(unit.names) < MOST_NAMES_EACH:
-                unit.names.add(known)
-                self._by_name.setdefault(known, {})[record.trace] = None
+            pair = name.namespace, name.name
+            if pair not in unit.names and len(unit.names) < MOST_NAMES_EACH:
+                unit.names.add(pair)
+                self._by_name.setdefault(pair, {})[record.trace] = None
                 self._bytes += _NAME_BYTES
         while unit.rows[0].key in self._of_living and (
             unit.over is not None or len(unit.rows) > KEPT_OF_LIVING
@@ -162,7 +164,7 @@ class MemoryStore:
             row.body = self._codec.deflate(close_line(self._codec.inflate(row.body), closed))
             self._bytes += len(row.body)
 
-    def _leave(self, row: _Row) -> None:
+    def _leave(self, row: _KeptRecord) -> None:
         """Keep a record that is not of the newest any more, or drop it."""
         unit = self._units.get(row.trace)
         if unit is not None and unit.over is None and len(unit.rows) <= KEPT_OF_LIVING:
@@ -170,7 +172,7 @@ class MemoryStore:
         else:
             self._drop(row)
 
-    def _drop(self, row: _Row) -> None:
+    def _drop(self, row: _KeptRecord) -> None:
         self._bytes -= _size_of(row)
         self._since = max(self._since, row.at + 1)
         unit = self._units.get(row.trace)
@@ -233,10 +235,10 @@ class MemoryStore:
             count, None if is_empty else since, None if last is None else last.at, 0, size, since
         )
 
-    def _all(self) -> Iterable[_Row]:
+    def _all(self) -> Iterable[_KeptRecord]:
         return [*self._of_living.values(), *self._newest.values()]
 
-    def _decode(self, rows: list[_Row], since: int, bounds: Bounds) -> Scan[Document]:
+    def _decode(self, rows: list[_KeptRecord], since: int, bounds: Bounds) -> Scan[Document]:
         """Return documents in order; those of the newest rows if there are too many."""
         until, is_whole = time.monotonic() + bounds.seconds, True
         chosen: list[tuple[_Key, int, Document]] = []
@@ -260,5 +262,5 @@ def replace_position(position: FeedPosition, row: RecordRow) -> FeedPosition:
     return FeedPosition(position.term, position.holder, position.place, row.seq, row.at)
 
 
-def _size_of(row: _Row) -> int:
+def _size_of(row: _KeptRecord) -> int:
     return len(row.body) + _ROW_BYTES
