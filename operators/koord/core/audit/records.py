@@ -445,12 +445,13 @@ class AuditRecord:
 
 def estimate_size(body: Body) -> int:
     """Return about how many bytes a record takes."""
+    kind = type(body)
+    if kind is Attempt or kind is SpecChanged:
+        return 1200
     if isinstance(body, Placed):
         scores = sum([len(table.nodes) for table in body.score]) if body.score else 0
         pods = len(body.pods)
         return 500 + 150 * (min(pods, MOST_NODES) + scores) + 80 * pods
-    if isinstance(body, Attempt | SpecChanged):
-        return 1200
     if isinstance(body, Committed):
         return 600 + 300 * len(body.failures)
     if isinstance(body, Evicted):

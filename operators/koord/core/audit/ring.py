@@ -92,14 +92,14 @@ class Ring:
             if len(self._sketched) > MOST_SKETCHED:
                 self._sketched.popleft().finish()
         with self._lock:
-            self.last += 1
+            number = self.last = self.last + 1
             self.made += 1
-            record.term, record.seq = self.term or 0, self.last
-            self._records[self.last] = record
+            record.term, record.seq = self.term or 0, number
+            self._records[number] = record
             numbers = self._numbers.get(namespace)
             if numbers is None:
                 numbers = self._numbers[namespace] = deque()
-            numbers.append(self.last)
+            numbers.append(number)
             self._bytes[namespace] = self._bytes.get(namespace, 0) + size
             self._all_bytes += size
             while self._all_bytes > self._most_bytes or len(self._records) > self._most:
