@@ -138,8 +138,9 @@ def _edits_of(body: dict[str, Any]) -> Iterator[str]:
 def _ask(route: Route, snapshot: Snapshot, ask: Ask) -> bytes:
     """Answer as the server does: what is the same for all is computed once per reading."""
     value: Any = route.answer_from(snapshot, ask).value
-    page = encode(value[:100]) if isinstance(value, list) else value  # the rest is encoded already
-    return json.dumps(page, ensure_ascii=False, default=str).encode()
+    is_list = isinstance(value, list | tuple)
+    page = encode(value[:100]) if is_list else value  # what is no list is encoded already
+    return json.dumps(page, ensure_ascii=False).encode()
 
 
 def _measure_cpu(route: Route, snapshot: Snapshot, asked: Ask) -> float:
