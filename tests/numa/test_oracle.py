@@ -53,7 +53,7 @@ def start(cluster: FakeCluster, pods: list[Pod]) -> list[tuple[int, list[int]]]:
     st.tuples(CPUS, MEMORIES, GPUS),
     st.booleans(),
 )
-@settings(max_examples=examples(40), deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 def test_one_numa_node_is_found_if_there_is_one(
     before: list[tuple[int, int, int]],
     last: tuple[int, int, int],
@@ -77,7 +77,7 @@ def test_one_numa_node_is_found_if_there_is_one(
 
 
 @for_all(PODS, WISHES, CPUS, GPUS)
-@settings(max_examples=examples(30), deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 def test_bounds_are_never_too_low_and_zero_only_where_nothing_fits(
     before: list[tuple[NumaAllocationHints, int, int]],
     wishes: NumaAllocationHints,

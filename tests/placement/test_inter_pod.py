@@ -244,7 +244,7 @@ class Reference:
 subjects = st.tuples(labels, constraints, node_choices)
 
 
-@settings(deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(node_labels, residents, subjects)
 def test_room_equals_a_naive_implementation_of_the_rules(
     nodes: list[dict[str, str]],
@@ -260,7 +260,7 @@ def test_room_equals_a_naive_implementation_of_the_rules(
     assert found == {at: reference.admits(at) for at in range(NODES)}
 
 
-@settings(max_examples=examples(30), deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(node_labels, residents, subjects, subjects, st.integers(1, 6))
 def test_incremental_results_equal_those_of_a_fresh_cycle(
     nodes: list[dict[str, str]],
@@ -294,7 +294,7 @@ def test_incremental_results_equal_those_of_a_fresh_cycle(
     assert [cycle.room(shape).tolist() for shape in shapes] == before
 
 
-@settings(max_examples=examples(40), deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(node_labels, residents, subjects, st.integers(1, 6))
 def test_bulk_placement_equals_placing_pods_one_by_one(
     nodes: list[dict[str, str]],

@@ -136,7 +136,7 @@ events = st.one_of(
 
 @pytest.mark.parametrize("policy", ["Backfill", "Strict"])
 @given(happens=st.lists(events, min_size=1, max_size=6))
-@settings(max_examples=examples(10), deadline=None)
+@settings(max_examples=examples(5), deadline=None)
 def test_nobody_waits_who_would_start_if_all_were_tried_anew(
     policy: str, happens: list[Event]
 ) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.quota import soak, trees
 from tests.quota.soak import CHECKS, check_states
+from tests.support.laws import examples
 
 from koord.core.quota import fair_share
 
@@ -17,11 +18,12 @@ if TYPE_CHECKING:
     from koord.core.quota.model import QuotaCharge
 
 STATES = 300
+"""States some of which show each defect."""
 
 
 def test_every_check_holds_for_some_hundred_states() -> None:
-    counts = check_states(0, STATES, lambda _: None)
-    assert counts == {check.__name__: STATES for check in CHECKS}
+    counts = check_states(0, states := examples(80), lambda _: None)
+    assert counts == {check.__name__: states for check in CHECKS}
 
 
 def generous(total: int, level: Any) -> list[int]:

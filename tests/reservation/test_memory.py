@@ -15,7 +15,7 @@ from koord.domains.reservation import RESERVATIONS
 from koord.kube.translate.reservations import _parse_spec
 from koord.kube.wire import WireCustomResource
 
-COUNT = 60
+COUNT = 20
 MOST_TIMES = 5
 
 

@@ -236,5 +236,5 @@ def held(allocations: Any) -> dict[tuple[str, str], Any]:
 
 TestDeviceHistories = DeviceHistories.TestCase
 TestDeviceHistories.settings = settings(
-    max_examples=examples(12), stateful_step_count=30, deadline=None
+    max_examples=examples(5), stateful_step_count=30, deadline=None
 )

@@ -171,7 +171,7 @@ STEPS: tuple[Callable[..., None], ...] = (
 STEP: Any = st.tuples(st.sampled_from(STEPS), st.sampled_from(sorted(SIZES)), st.booleans())
 
 
-@settings(max_examples=examples(30))
+@settings(max_examples=examples(14))
 @given(st.lists(STEP, max_size=24))
 def test_no_job_is_lost_and_no_room_is_given_twice(steps: Any) -> None:
     process = Process()

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.support.laws import examples
 from tests.topology.brute import Problem, find_best, room_of, worth
 
 from koord.core.model.topology_constraint import NODE_LAYER
@@ -18,7 +19,7 @@ from koord.core.topology.layers import InvalidLayers, Layer, order_layers
 from koord.core.topology.solve import NoSplit, count_used, split
 from koord.core.topology.tree import TopologyTree
 
-EVERY_CHECK = range(400)
+EVERY_CHECK = range(examples(150))
 SLOW = range(400, 24_400)
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from koord.core.model.pods import Pod
     from koord.core.topology.capacity import SplitRequest
 
-EVERY_CHECK = range(150)
+EVERY_CHECK = range(examples(40))
 SLOW = range(150, 3000)
 
 Key = tuple[int, ...]

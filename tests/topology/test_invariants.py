@@ -80,7 +80,7 @@ def plan_for(nodes: Nodes, gangs: Gangs, shuffle: int = 0) -> Plan:
 
 
 @given(nodes_of_clusters, gangs_of_clusters)
-@settings(max_examples=examples(150), deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_plans_respect_capacity_layers_and_multiples(nodes: Nodes, gangs: Gangs) -> None:
     outcome = plan_for(nodes, gangs)
     load: Counter[int] = Counter()

@@ -157,7 +157,7 @@ class GangsInANetwork(Gangs):
 TestGangsInANetwork = GangsInANetwork.TestCase
 TestGangsInANetwork.pytestmark = [pytest.mark.timeout(600)]  # what fails is made small first
 TestGangsInANetwork.settings = settings(
-    max_examples=examples(12),
+    max_examples=examples(5),
     stateful_step_count=60,
     deadline=None,
     suppress_health_check=list(HealthCheck),
