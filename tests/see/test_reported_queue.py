@@ -160,7 +160,7 @@ def test_what_is_shared_between_askers_is_what_each_of_them_sees(sight: Sight) -
         entries = find_waiting(follow(cluster, team_a__moe_0=code), HERE)
         for other in (*SIGHTS, sight):
             shown = WaitingQueue(entries, seen).see(other)
-            assert shown == hide_others(entries, other)
+            assert tuple(shown) == hide_others(entries, other)
         for namespace, rows in shown.by_namespace.items():
             assert rows == [entry for entry in shown if namespace in entry.namespaces]
         assert shown.by_namespace.keys() <= (sight.namespaces or {"team-a", "team-b", "team-c"})

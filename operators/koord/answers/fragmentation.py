@@ -20,7 +20,7 @@ from koord.core.engine.state import ClusterState
 from koord.core.model.device_names import CARDS, GPU
 from koord.core.model.nodes import Node
 from koord.core.model.pod_charge import node_charged
-from koord.core.model.pods import Handling, Pod
+from koord.core.model.pods import Handling, Pod, PodShape
 from koord.core.model.units import CPU, MEMORY, PODS
 from koord.isolation import Isolation
 
@@ -167,24 +167,68 @@ def count_gpus_of_nodes(state: ClusterState) -> Mapping[str, NodeGpus]:
 
 def find_gpus(state: ClusterState) -> Iterator[NodeGpus]:
     """Yield the GPUs of every node that has some."""
-    devices, cycle = state.plugin(Devices), state.open_cycle()
-    running = _used_by_pods(state.pods.values())
-    holding = _holding(state.pods.values())
-    per_gpu = _find_usual_pod(state.pods.values())
+    counted = state.followers.get(CountedNodes)
+    if not isinstance(counted, CountedNodes):
+        counted = state.followers[CountedNodes] = CountedNodes()
+    yield from counted.count(state)
 
-    def count(node: Node, row: int) -> NodeGpus:
-        report = devices.reports.get(node.name)
-        status = None if report is None else observe_devices(devices, report, state.pods)
-        if status is not None and GPU in status.counts:
-            gpus = _count_reported(node, status, holding)
-        else:
-            gpus = _count_plain(node, cycle, row, running[node.name])
-        return _strand(gpus, node, cycle, row, per_gpu) if gpus.total else gpus
 
-    for name, row in state.table.live_rows():
-        gpus = _ISOLATED.call(name, count, state.table.node_at(row), row)
-        if gpus is not None and gpus.total:
-            yield gpus
+class CountedNodes:
+    """The GPUs of the nodes of one state, which are counted again where something has changed."""
+
+    def __init__(self) -> None:
+        self._counted: dict[str, tuple[Node, tuple[int, ...], NodeGpus]] = {}
+        """Node -> what its GPUs were counted from: its object, and amounts of its row."""
+        self._per_gpu: Mapping[str, int] = {}
+
+    def count(self, state: ClusterState) -> Iterator[NodeGpus]:
+        devices, cycle = state.plugin(Devices), state.open_cycle()
+        reserving = [pod for pod in state.pods.values() if pod.handling is Handling.RESERVE]
+        holding = frozenset(pod.key for pod in reserving)
+        partly_held = {where for pod in reserving if (where := node_charged(pod))}
+        per_gpu = _find_usual_pod(state.pods.values())
+        before = self._counted if per_gpu == self._per_gpu else {}
+        self._counted, self._per_gpu = {}, per_gpu
+        amounts = _list_amounts(cycle)
+
+        def count(node: Node, row: int) -> NodeGpus:
+            report = devices.reports.get(node.name)
+            status = None if report is None else observe_devices(devices, report, state.pods)
+            if status is not None and GPU in status.counts:
+                gpus = _count_reported(node, status, holding)
+            else:
+                by_pods = None
+                if node.name in partly_held:
+                    by_pods = _used_by_pods(state.pods_on(node.name))
+                gpus = _count_plain(node, cycle, row, by_pods)
+            return _strand(gpus, node, cycle, row, per_gpu) if gpus.total else gpus
+
+        for name, row in state.table.live_rows():
+            node, of_row = state.table.node_at(row), amounts[row]
+            kept = before.get(name)
+            if kept is not None and kept[0] is node and kept[1] == of_row:
+                gpus: NodeGpus | None = kept[2]
+            else:
+                gpus = _ISOLATED.call(name, count, node, row)
+            if gpus is None:
+                continue
+            if name not in partly_held and name not in devices.reports:
+                self._counted[name] = node, of_row, gpus
+            if gpus.total:
+                yield gpus
+
+
+def _list_amounts(cycle: Cycle) -> list[tuple[int, ...]]:
+    """Return what is there and what is used of each row, of all that GPUs are counted by."""
+    columns = [cycle.table.columns.get(name) for name in (*sorted(CARDS), CPU, MEMORY, PODS)]
+    known = [column for column in columns if column is not None]
+    return list(
+        zip(
+            *(cycle.table.allocatable[column].tolist() for column in known),
+            *(cycle.used[column].tolist() for column in known),
+            strict=True,
+        )
+    )
 
 
 def _count_reported(node: Node, status: NodeDeviceStatus, holding: frozenset[str]) -> NodeGpus:
@@ -211,12 +255,12 @@ def _is_shared(device: DeviceState) -> bool:
     return any(amount for _, amount in device.free)
 
 
-def _count_plain(node: Node, cycle: Cycle, row: int, by_pods: int) -> NodeGpus:
-    """Count the GPUs of a node of which only the number is known."""
+def _count_plain(node: Node, cycle: Cycle, row: int, by_pods: int | None) -> NodeGpus:
+    """Count the GPUs of a node of which only the number is known; ``by_pods`` None: of no other."""
     total = sum(node.allocatable.get(card, 0) for card in CARDS)
     columns = [column for card in CARDS if (column := cycle.table.columns.get(card)) is not None]
     taken = min(int(sum(cycle.used[column, row] for column in columns)), total)
-    used = min(by_pods, taken)
+    used = taken if by_pods is None else min(by_pods, taken)
     return NodeGpus(
         node.name,
         model_of(node),
@@ -233,23 +277,18 @@ def model_of(node: Node) -> str:
     return next(labels, None) or next((card for card in CARDS if node.allocatable.get(card)), GPU)
 
 
-def _holding(pods: Iterable[Pod]) -> frozenset[str]:
-    """Return the keys of what stands for reservations."""
-    return frozenset(pod.key for pod in pods if pod.handling is Handling.RESERVE)
-
-
-def _used_by_pods(pods: Iterable[Pod]) -> Counter[str]:
-    """Return how many GPUs pods use, by node; reservations are none."""
-    used: Counter[str] = Counter()
-    for pod in pods:
-        if pod.handling is not Handling.RESERVE and (node := node_charged(pod)):
-            used[node] += cards_of(pod)
-    return used
+def _used_by_pods(pods: Iterable[Pod]) -> int:
+    """Return how many GPUs the pods on a node use; reservations are none."""
+    return sum(cards_of(pod) for pod in pods if pod.handling is not Handling.RESERVE)
 
 
 def cards_of(pod: Pod) -> int:
     """Return how many whole GPUs a pod asks for."""
-    return sum(amount for name, amount in pod.shape.requests if name in CARDS)
+    return _cards_in(pod.shape)
+
+
+def _cards_in(shape: PodShape) -> int:
+    return sum(amount for name, amount in shape.requests if name in CARDS)
 
 
 def _find_usual_pod(pods: Iterable[Pod]) -> Mapping[str, int]:
@@ -257,17 +296,22 @@ def _find_usual_pod(pods: Iterable[Pod]) -> Mapping[str, int]:
 
     What only waits says nothing of it: anybody may have thousands of such pods, which hold nothing.
     """
+    # Thousands of pods have few shapes, which they share: they are told apart as objects.
+    held = [pod.shape for pod in pods if pod.handling is not Handling.RESERVE and node_charged(pod)]
+    counts, shapes = Counter(map(id, held)), {id(shape): shape for shape in held}
     requests = [
-        (dict(pod.shape.requests), cards)
-        for pod in pods
-        if pod.handling is not Handling.RESERVE and node_charged(pod) and (cards := cards_of(pod))
+        (dict(shapes[key].requests), cards, count)
+        for key, count in counts.items()
+        if (cards := _cards_in(shapes[key]))
     ]
     return {name: _find_median(requests, name) for name in (CPU, MEMORY) if requests}
 
 
-def _find_median(requests: Iterable[tuple[Mapping[str, int], int]], name: str) -> int:
-    """Return the median amount per GPU, over all GPUs."""
-    amounts = sorted((amounts.get(name, 0) // cards, cards) for amounts, cards in requests)
+def _find_median(requests: Iterable[tuple[Mapping[str, int], int, int]], name: str) -> int:
+    """Return the median amount per GPU, over all GPUs; each request is there so many times."""
+    amounts = sorted(
+        (amounts.get(name, 0) // cards, cards * count) for amounts, cards, count in requests
+    )
     left = sum(cards for _, cards in amounts) // 2
     for amount, cards in amounts:
         left -= cards

@@ -138,18 +138,16 @@ def encode_finding(finding: HealthFinding) -> dict[str, Any]:
 
 
 def _find_nodes(state: ClusterState, _now: float) -> Iterator[HealthFinding]:
-    gpus = count_gpus_of_nodes(state)
-    for name, row in state.table.live_rows():
-        node = state.table.node_at(row)
-        finding = _describe_node(node)
-        if finding is not None:
-            reason, severity, message, do_this = finding
-            of_node = gpus.get(name)
-            out = 0 if of_node is None else of_node.total if of_node.is_down else of_node.stranded
-            subject = SickSubject("Node", name)
-            yield HealthFinding(
-                subject, reason, severity, message, do_this, node.out_since, gpus_out=out
-            )
+    nodes = (state.table.node_at(row) for _, row in state.table.live_rows())
+    found = [(node, finding) for node in nodes if (finding := _describe_node(node)) is not None]
+    gpus = count_gpus_of_nodes(state) if found else {}
+    for node, (reason, severity, message, do_this) in found:
+        of_node = gpus.get(node.name)
+        out = 0 if of_node is None else of_node.total if of_node.is_down else of_node.stranded
+        subject = SickSubject("Node", node.name)
+        yield HealthFinding(
+            subject, reason, severity, message, do_this, node.out_since, gpus_out=out
+        )
 
 
 def _describe_node(node: Node) -> tuple[str, Severity, str, str] | None:

@@ -5,10 +5,14 @@ once for all of them, and of a unit that has not changed it is kept.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from functools import cached_property
+from typing import Any, Final, overload
 
+from typing_extensions import override
+
+from koord.answers.encoding import encode
 from koord.answers.queue_view import QueueEntry
 from koord.answers.redaction import Sight, redact
 from koord.answers.reports import ReportedReason
@@ -46,19 +50,40 @@ def _hide_wholly(entry: QueueEntry, stranger: Sight) -> QueueEntry:
     return replace(hidden, reason=reason, quotas=entry.quotas if stranger.quotas else ())
 
 
-class SeenQueue(tuple[QueueEntry, ...]):  # noqa: SLOT001 - a tuple has no room for slots
-    """What waits as somebody sees it, in order."""
+class SeenQueue(Sequence[QueueEntry]):
+    """What waits as somebody sees it, in order.
 
-    by_namespace: Mapping[str, Sequence[QueueEntry]]
-    """Of namespaces whose pods she may list, those in order that are there."""
+    ``by_namespace`` has that of namespaces whose pods she may list, as far as there is any. Most
+    ask for that only, so all of it is made when somebody asks for more.
+    """
 
-    @classmethod
-    def of(
-        cls, entries: Iterable[QueueEntry], by_namespace: Mapping[str, Sequence[QueueEntry]]
-    ) -> "SeenQueue":
-        seen = cls(entries)
-        seen.by_namespace = by_namespace
-        return seen
+    def __init__(
+        self,
+        list_all: Callable[[], Sequence[QueueEntry]],
+        by_namespace: Mapping[str, Sequence[QueueEntry]],
+    ) -> None:
+        self.by_namespace = by_namespace
+        self._list_all = list_all
+
+    @cached_property
+    def entries(self) -> Sequence[QueueEntry]:
+        return self._list_all()
+
+    @override
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    @override
+    def __iter__(self) -> Iterator[QueueEntry]:
+        return iter(self.entries)
+
+    @overload
+    def __getitem__(self, at: int) -> QueueEntry: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[QueueEntry]: ...
+    @override
+    def __getitem__(self, at: int | slice) -> QueueEntry | Sequence[QueueEntry]:
+        return self.entries[at]
 
     def replace(self, entries: Iterable[QueueEntry]) -> "SeenQueue":
         """Return other entries, of which she sees the same namespaces."""
@@ -66,15 +91,23 @@ class SeenQueue(tuple[QueueEntry, ...]):  # noqa: SLOT001 - a tuple has no room 
         by_namespace = {
             name: [row for row in rows if name in row.namespaces] for name in self.by_namespace
         }
-        return SeenQueue.of(rows, by_namespace)
+        return SeenQueue(lambda: rows, by_namespace)
+
+
+@encode.register
+def _(queue: SeenQueue) -> list[Any]:
+    return [encode(entry) for entry in queue]
 
 
 class SeenEntries:
-    """Entries as askers see them, by sight: those of entries that are the same objects are kept."""
+    """Entries as askers see them, by sight: of those that differ by their place only they are kept.
+
+    Whoever starts or comes moves all that is behind it.
+    """
 
     def __init__(self) -> None:
         self._kept: OrderedDict[Sight, dict[int, tuple[QueueEntry, QueueEntry]]] = OrderedDict()
-        """By identity of an entry, which is kept beside what is seen of it."""
+        """By identity of its names, an entry and what is seen of it."""
 
     def see(
         self, sight: Sight, entries: Iterable[QueueEntry], hide: Callable[[QueueEntry], QueueEntry]
@@ -82,13 +115,30 @@ class SeenEntries:
         """Return what is seen of entries, which are all that this sight is asked for now."""
         before, kept, seen = self._kept.pop(sight, {}), {}, []
         for entry in entries:
-            pair = before.get(id(entry)) or (entry, hide(entry))
-            kept[id(entry)] = pair
-            seen.append(pair[1])
+            pair = before.get(id(entry.names))
+            if pair is None or not _is_moved(pair[0], entry):
+                row = hide(entry)
+            else:
+                row = pair[1].move_to(entry.position, entry.gpus_ahead)
+            kept[id(entry.names)] = entry, row
+            seen.append(row)
         self._kept[sight] = kept
         if len(self._kept) > MOST_SIGHTS:
             self._kept.popitem(last=False)
         return seen
+
+
+def _is_moved(before: QueueEntry, after: QueueEntry) -> bool:
+    """Whether an entry is the same, or the same at another place."""
+    return before is after or (
+        before.names is after.names
+        and before.reason is after.reason
+        and before.standing is after.standing
+        and before.quotas is after.quotas
+        and (before.pods, before.required, before.gpus, before.since)
+        == (after.pods, after.required, after.gpus, after.since)
+        and (before.priority, before.is_repair) == (after.priority, after.is_repair)
+    )
 
 
 class WaitingQueue:
@@ -105,18 +155,29 @@ class WaitingQueue:
 
     def see(self, sight: Sight) -> SeenQueue:
         """Return it as an asker sees it: the same as by ``hide_others``."""
-        places, rows = self._places, list(self._entries)
+        if sight.is_whole:
+            by_namespace = {
+                name: [self._entries[at] for at in places] for name, places in self._places.items()
+            }
+            return SeenQueue(lambda: self._entries, by_namespace)
+        places = self._places
         if sight.namespaces is not None:
             places = {name: places[name] for name in sight.namespaces if name in places}
+        shown = sorted({at for of_namespace in places.values() for at in of_namespace})
+        entries = [self._entries[at] for at in shown]
+        seen = self._seen.see(sight, entries, lambda entry: redact(entry, sight.hide))
+        row_at = dict(zip(shown, seen, strict=True))
+
+        def list_all() -> Sequence[QueueEntry]:
+            if sight.namespaces is None:
+                return seen
             rows = list(self._see_as_stranger(_without_namespaces(sight)))
-        if not sight.is_whole:
-            shown = sorted({at for of_namespace in places.values() for at in of_namespace})
-            own = (self._entries[at] for at in shown)
-            redacted = self._seen.see(sight, own, lambda entry: redact(entry, sight.hide))
-            for at, entry in zip(shown, redacted, strict=True):
-                rows[at] = entry
-        by_namespace = {name: [rows[at] for at in of_name] for name, of_name in places.items()}
-        return SeenQueue.of(rows, by_namespace)
+            for at, row in row_at.items():
+                rows[at] = row
+            return rows
+
+        by_namespace = {name: [row_at[at] for at in of_name] for name, of_name in places.items()}
+        return SeenQueue(list_all, by_namespace)
 
     def _see_as_stranger(self, stranger: Sight) -> Sequence[QueueEntry]:
         if stranger not in self._strangers:

@@ -74,6 +74,27 @@ class QueueEntry:
     def namespaces(self) -> set[str]:
         return {name.partition("/")[0] for name in self.names}
 
+    def move_to(self, position: int, gpus_ahead: int) -> "QueueEntry":
+        """Return it at another place: as ``replace`` does, in half the time, for there are many."""
+        if position == self.position and gpus_ahead == self.gpus_ahead:
+            return self
+        return QueueEntry(
+            position,
+            self.kind,
+            self.names,
+            self.pods,
+            self.required,
+            self.reason,
+            self.since,
+            self.quotas,
+            self.gpus,
+            gpus_ahead,
+            self.priority,
+            self.is_repair,
+            self.standing,
+            self.placed,
+        )
+
 
 def view_queue(
     state: ClusterState,

@@ -5,7 +5,6 @@ changed. Of a unit of which nothing has changed the entry stays the same object.
 why one unit waits now asks for its explanation, which is planned.
 """
 
-from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -18,7 +17,7 @@ from koord.answers.queue_view import (
     view_incomplete,
 )
 from koord.answers.reading import Reading, TargetKind
-from koord.answers.reports import NOT_KNOWN, Reported, ReportedReason, SeenCondition
+from koord.answers.reports import NOT_KNOWN, Reported, ReportedReason, SeenCondition, make_report
 from koord.answers.standing import QueueStanding
 from koord.core.engine.state import ClusterState
 from koord.core.eviction.preemption import find_preempting
@@ -26,53 +25,54 @@ from koord.core.gang.status import ConditionType
 from koord.core.model.gangs import GangKey
 from koord.core.model.plan import Unit, UnitKey
 from koord.core.model.reasons import Reason
+from koord.isolation import Isolation
 
+_ISOLATED: Final = Isolation("answers")
 _GATED: Final = "SchedulingGated"
 """The API server's own reason for pods with gates: it says nothing of why they wait."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Parts:
-    """What an entry is made of: while all of it is the same, so is the entry."""
+@dataclass(slots=True)
+class _Row:
+    """A unit, and its entry with what that was made of: while it is the same, so is the entry."""
 
     unit: Unit
+    gangs: tuple[GangKey, ...]
+    pods: tuple[str, ...]
     bindings: object
     report: SeenCondition | Reported | None
     standing: QueueStanding | None
     preempting: Reason | None
-    place: QueuePlace
-
-    def is_same(self, other: "_Parts") -> bool:
-        return (
-            self.unit is other.unit
-            and self.bindings is other.bindings
-            and self.report is other.report
-            and self.standing is other.standing
-            and self.place == other.place
-            and self.preempting == other.preempting
-        )
+    entry: QueueEntry
 
 
 class ReportedQueue:
     """The entries of one state, of which those of unchanged units are kept."""
 
     def __init__(self) -> None:
-        self._rows: dict[UnitKey, tuple[_Parts, QueueEntry]] = {}
+        self._rows: dict[UnitKey, _Row] = {}
 
     def view(self, reading: Reading) -> tuple[QueueEntry, ...]:
         """Return what waits: units in order, then what is not complete, by name."""
         state = reading.state
         queue, units = find_queue(state), find_pending(state)
-        rows: dict[UnitKey, tuple[_Parts, QueueEntry]] = {}
-        ahead = 0
+        preempting = {each.unit for each in state.nominations}
+        bindings = state.quotas.bindings_version
+        rows, entries, ahead = dict[UnitKey, _Row](), list[QueueEntry](), 0
         for position, unit in enumerate(units, start=1):
-            parts = _find_parts(reading, unit, QueuePlace(position, ahead))
-            kept = self._rows.get(unit.key)
-            entry = kept[1] if kept and kept[0].is_same(parts) else _make_entry(state, parts)
-            rows[unit.key] = parts, entry
-            ahead += entry.gpus
+            row = self._rows.get(unit.key)
+            if row is None or row.unit is not unit or row.bindings is not bindings:
+                row = _ISOLATED.call(unit.key, _make_row, state, unit, bindings)
+            if row is None:
+                continue
+            victims = find_preempting(state, unit.key) if unit.key in preempting else None
+            _update(row, reading, victims)
+            row.entry = row.entry.move_to(position, ahead)
+            rows[unit.key] = row
+            entries.append(row.entry)
+            ahead += row.entry.gpus
         self._rows = rows
-        return (*(entry for _, entry in rows.values()), *view_incomplete(state, queue))
+        return (*entries, *view_incomplete(state, queue))
 
 
 def view_reported_queue(reading: Reading) -> tuple[QueueEntry, ...]:
@@ -84,38 +84,40 @@ def view_reported_queue(reading: Reading) -> tuple[QueueEntry, ...]:
     return follower.view(reading)
 
 
-def _find_parts(reading: Reading, unit: Unit, place: QueuePlace) -> _Parts:
-    state = reading.state
-    return _Parts(
-        unit,
-        state.quotas.bindings_version,
-        _find_report(reading, unit),
-        _find_standing(reading.standings, gangs_of(unit)) if reading.standings else None,
-        find_preempting(state, unit.key),
-        place,
-    )
+def _make_row(state: ClusterState, unit: Unit, bindings: object) -> _Row:
+    entry = make_entry(state, unit, QueuePlace(0, 0), NOT_KNOWN)
+    pods = tuple(pod.key for pod in unit.pods)
+    return _Row(unit, gangs_of(unit), pods, bindings, None, None, None, entry)
 
 
-def _find_report(reading: Reading, unit: Unit) -> SeenCondition | Reported | None:
+def _update(row: _Row, reading: Reading, preempting: Reason | None) -> None:
+    """Bring an entry up to date with what the operators told of its unit."""
+    report = _find_report(row, reading)
+    standings = reading.standings
+    standing = next((standings[gang] for gang in row.gangs if gang in standings), None)
+    if (
+        report is row.report
+        and standing is row.standing
+        and (preempting is row.preempting or preempting == row.preempting)
+    ):
+        return
+    row.report, row.standing, row.preempting = report, standing, preempting
+    if report is not None and not isinstance(report, Reported):
+        report = make_report(report)
+    reported = None if report is None else ReportedReason(report.reason, report.message)
+    reason = preempting or reported or NOT_KNOWN
+    row.entry = replace(row.entry, reason=reason, standing=standing)
+
+
+def _find_report(row: _Row, reading: Reading) -> SeenCondition | Reported | None:
     """Return what the operators told of a unit: on its PodGroups, else on a pod of it."""
-    for gang in gangs_of(unit):
+    for gang in row.gangs:
         details = reading.all_details.get((TargetKind.POD_GROUP, gang))
         condition = None if details is None else details.conditions.get(ConditionType.PLACED)
         if condition is not None and condition.status == "False":
             return condition
-    reports = (reading.reports.get(pod.key) for pod in unit.pods)
-    return next((each for each in reports if each is not None and each.reason != _GATED), None)
-
-
-def _find_standing(
-    standings: Mapping[GangKey, QueueStanding], gangs: Collection[GangKey]
-) -> QueueStanding | None:
-    return next((standings[gang] for gang in gangs if gang in standings), None)
-
-
-def _make_entry(state: ClusterState, parts: _Parts) -> QueueEntry:
-    report = parts.report
-    reported = None if report is None else ReportedReason(report.reason, report.message)
-    reason = parts.preempting or reported or NOT_KNOWN
-    entry = make_entry(state, parts.unit, parts.place, reason)
-    return replace(entry, standing=parts.standing)
+    for pod in row.pods:
+        report = reading.reports.get(pod)
+        if report is not None and report.reason != _GATED:
+            return report
+    return None

@@ -60,7 +60,7 @@ def _view_quotas(snapshot: Snapshot) -> tuple[QuotaView, ...]:
     return snapshot.share("quotas", lambda: view_quotas(snapshot.reading.state).quotas)
 
 
-def list_queue(snapshot: Snapshot, _: Ask) -> tuple[QueueEntry, ...]:
+def list_queue(snapshot: Snapshot, _: Ask) -> Sequence[QueueEntry]:
     return snapshot.waiting
 
 
@@ -177,6 +177,8 @@ _format_since = lru_cache(maxsize=1 << 14)(format_time)
 
 
 def _unit_of(entry: QueueEntry) -> str:
+    if len(entry.names) == 1 and not isinstance(entry.names[0], HiddenName):
+        return f"{entry.kind}/{entry.names[0]}"
     names = _names_of(entry)
     hidden = "" if all(names) else f"#{entry.position}.{_format_since(entry.since)}"
     return f"{entry.kind}/{','.join(names)}{hidden}"

@@ -257,6 +257,8 @@ class Snapshots:
         self._answered_at = time.monotonic()
         """When somebody asked last, or at first."""
         self._changed = asyncio.Condition()
+        self._busy = 0.0
+        """Seconds of a processor that bringing the state up to date took."""
 
     @property
     def why_old(self) -> str:
@@ -280,7 +282,8 @@ class Snapshots:
             await asyncio.sleep(max(self._least_seconds, SHARE * took))
             return
         began = time.monotonic()
-        await asyncio.sleep(max(LEAST_WITH_NEWS, SHARE_WITH_NEWS * took))
+        # Answers that are waited for are no reason to be behind even more.
+        await asyncio.sleep(max(LEAST_WITH_NEWS, SHARE_WITH_NEWS * self._busy))
         while not self._has_news() and time.monotonic() < began + self._least_seconds:  # noqa: ASYNC110 - many things are news
             await asyncio.sleep(_TICK_SECONDS)
 
@@ -312,11 +315,13 @@ class Snapshots:
 
     def _bring_up_to_date(self) -> None:
         """Change the one state and publish it in one turn: nobody sees one without the other."""
+        began = time.thread_time()
         snapshot = self._make(*self._read())
         _ = snapshot.namespaces
         if self._is_asked:
             snapshot.prepare()
         self.last = snapshot
+        self._busy = time.thread_time() - began
 
     def _make(self, reading: Reading, target: Target) -> Snapshot:
         number = 1 if self.last is None else self.last.number + 1
