@@ -75,6 +75,20 @@ spec: {{restartPolicy: Never, containers: [{container}]}}
 """
 
 
+STATEFUL_SET = f"""
+apiVersion: apps/v1
+kind: StatefulSet
+metadata: {{name: web, labels: {{{QUEUE}}}}}
+spec:
+  replicas: 2
+  serviceName: web
+  selector: {{matchLabels: {{app: web}}}}
+  template:
+    metadata: {{labels: {{app: web}}}}
+    spec: {{containers: [{CONTAINER}]}}
+"""
+
+
 @pytest.fixture
 def queues(cluster):
     """Return what makes the queues of 16 GPUs; what is in them goes with the test."""
@@ -85,7 +99,9 @@ def queues(cluster):
         cluster.expect(lambda: _is_applied(cluster, text), "Kueue takes its queues")
 
     yield make
-    cluster.box.kubectl("delete", "jobs,pods", "--all", "-n", cluster.namespace, "--wait=false")
+    cluster.box.kubectl(
+        "delete", "statefulsets,jobs,pods", "--all", "-n", cluster.namespace, "--wait=false"
+    )
 
 
 def _is_applied(cluster, text):
@@ -135,3 +151,12 @@ def test_where_kueue_chooses_nodes_these_are_the_ones(cluster, queues):
     chosen = {name: pod["spec"]["nodeSelector"][HOST] for name, pod in cluster.pods().items()}
     assert len(set(chosen.values())) == 1
     assert cluster.bound() == chosen
+
+
+@real("kueue")
+def test_pods_of_a_stateful_set_start_as_they_are_made(cluster, queues):
+    """It makes the second one when the first one runs, and Kueue admits both with the first."""
+    queues(topology=False)
+    cluster.add_nodes(1)
+    apply(cluster, STATEFUL_SET)
+    cluster.expect(lambda: list(cluster.bound()) == ["web-0"], "the first one has its node")

@@ -87,7 +87,7 @@ def _configure(group: str) -> Callable[[Ports], Mapping[str, Any]]:
 
 
 def _configure_kueue(ports: Ports) -> Mapping[str, Any]:
-    frameworks = ["batch/job", "pod"]
+    frameworks = ["batch/job", "pod", "statefulset"]
     return {
         **_configure("kueue.x-k8s.io")(ports),
         "integrations": {"frameworks": frameworks},

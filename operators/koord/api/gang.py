@@ -149,8 +149,19 @@ GANG_ANNOTATIONS: Final = (
     operators.QUEUE_HOLD,
     operators.SUB_GROUPS,
     keys.KUEUE_TOTAL,
+    keys.KUEUE_FAST,
     *RUN_ANNOTATIONS,
 )
+
+
+def find_kueue_group(labels: Texts, annotations: Texts) -> str:
+    """Return the group of plain pods of Kueue that is a gang; empty for none.
+
+    One that is admitted with its first pod is none: the pods of a StatefulSet, which are made one
+    after the other, would wait for each other.
+    """
+    is_fast = annotations.get(keys.KUEUE_FAST) == "true"
+    return "" if is_fast else labels.get(keys.KUEUE_NAME, "")
 
 
 def parse_gang_name(labels: Texts, annotations: Texts) -> tuple[str, NameSource] | None:
@@ -271,7 +282,7 @@ def _parse_kueue(
     namespace: str, labels: Texts, annotations: Texts, defaults: GangDefaults
 ) -> PodGang | None:
     """Parse a group of plain pods of Kueue, which needs all of its pods."""
-    group = labels.get(keys.KUEUE_NAME)
+    group = find_kueue_group(labels, annotations)
     if not group:
         return None
     name = make_foreign_name(keys.KUEUE, group)

@@ -43,7 +43,8 @@ class Gang:
     """One gang: its members, its PodGroup if there is one, and values derived from them."""
 
     __slots__ = (
-        "_declarers", "_queued", "derived", "listing", "members", "pod_group", "spec", "tally",
+        "_bare", "_declarers", "_queued", "derived", "listing", "members", "pod_group", "spec",
+        "tally",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -58,6 +59,8 @@ class Gang:
         """Heap of members that declare settings; stale entries are dropped at the top."""
         self._queued: set[_Order] = set()
         """Entries of the heap, so that no member is in it twice."""
+        self._bare: tuple[GangSpec, GangSpec] | None = None
+        """Settings, and the same without topology: made once, as each event asks for them."""
 
     @property
     def is_empty(self) -> bool:
@@ -108,13 +111,18 @@ class Gang:
         """Update the settings; return whether the gang lists other gangs than before."""
         spec = self._find_spec()
         if spec is not None and self.tally.by_kueue:
-            spec = leave_topology(spec)
+            spec = self._without_topology(spec)
         if spec is self.spec:
             return False
         self.spec = spec
         before = self.listing
         self.listing = None if spec is None else _share(spec.group)
         return self.listing != before
+
+    def _without_topology(self, spec: GangSpec) -> GangSpec:
+        if self._bare is None or self._bare[0] is not spec:
+            self._bare = spec, leave_topology(spec)
+        return self._bare[1]
 
     def _find_spec(self) -> GangSpec | None:
         if self.pod_group is not None:

@@ -27,7 +27,7 @@ class DerivedGang:
     """Its pods."""
     ours: int = 0
     """Those that we place, or have placed."""
-    others: set[str] | None = None
+    foreign: set[str] | None = None
     """Uids of those that nobody places through us; None: of none yet."""
 
     @property
@@ -41,15 +41,15 @@ class DerivedGang:
         self.count += 1
         if is_ours:
             self.ours += 1
-        elif self.others is None:
-            self.others = {uid}
+        elif self.foreign is None:
+            self.foreign = {uid}
         else:
-            self.others.add(uid)
+            self.foreign.add(uid)
 
     def drop(self, uid: str) -> None:
         """Take a pod out."""
         self.count -= 1
-        if self.others and uid in self.others:
-            self.others.discard(uid)
+        if self.foreign and uid in self.foreign:
+            self.foreign.discard(uid)
         else:
             self.ours -= 1

@@ -121,8 +121,8 @@ class OwnerGangs(Plugin):
                 self._backlog.put(namespace, Recheck.GANG, sorted(keys))
             case Recheck.OTHERS_IN:
                 derived = self._derived.get(target)
-                others = (derived and derived.others) or ()
-                self._backlog.put(namespace, Recheck.POD, sorted(others))
+                foreign = (derived and derived.foreign) or ()
+                self._backlog.put(namespace, Recheck.POD, sorted(foreign))
             case Recheck.POD:
                 self._apply_pod(target)
             case Recheck.GANG:
@@ -322,7 +322,7 @@ class OwnerGangs(Plugin):
         """Make pods members of a gang that has its first pod of ours, or none any more."""
         if derived.ours:
             self._declare(derived)
-        if derived.others:
+        if derived.foreign:
             namespace = derived.key.partition("/")[0]
             self._backlog.put(namespace, Recheck.OTHERS_IN, (derived.key,))
         if not derived.ours:

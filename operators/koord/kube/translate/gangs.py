@@ -16,6 +16,7 @@ from koord.api.gang import (
     GangSettings,
     NameSource,
     PodGang,
+    find_kueue_group,
     parse_pod_gang,
     parse_pod_group_settings,
 )
@@ -91,7 +92,7 @@ class GangMemberships:
             or labels.get(keys.POD_GROUP)
             or labels.get(keys.LEGACY_NAME)
             or annotations.get(keys.NAME)
-            or labels.get(keys.KUEUE_NAME)
+            or find_kueue_group(labels, annotations)
         ):
             return None
         is_by_kueue = chooses_places(annotations)

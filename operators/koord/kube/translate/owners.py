@@ -40,7 +40,11 @@ from koord.kube.wire import WireCustomResource, WireOwnerReference
 
 _PARTS: Final = {"claims": OwnerPart.CLAIMS, "passes": OwnerPart.PASSES, "ends": OwnerPart.ENDS}
 _NO_TEXTS: Final[Mapping[str, str]] = {}
-_SETTINGS: Final = frozenset(GANG_ANNOTATIONS) - {keys.MIN_AVAILABLE}
+_SETTINGS: Final = frozenset(GANG_ANNOTATIONS) - {
+    keys.MIN_AVAILABLE,
+    keys.KUEUE_TOTAL,
+    keys.KUEUE_FAST,
+}
 _any: Final = msgspec.json.Decoder(Any)
 
 
