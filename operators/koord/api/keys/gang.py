@@ -64,7 +64,7 @@ KUEUE: Final = "kueue.x-k8s.io"
 KUEUE_NAME: Final = f"{KUEUE}/pod-group-name"
 """Pod label: name of a group of plain pods that Kueue admits together."""
 KUEUE_FAST: Final = f"{KUEUE}/pod-group-fast-admission"
-"""Pod annotation: ``"true"`` admits the group when its first pod comes, so that they may be made one
-after the other."""
+"""Pod annotation: ``"true"`` admits the group when its first pod comes; the others may be made
+one after the other."""
 KUEUE_TOTAL: Final = f"{KUEUE}/pod-group-total-count"
 """Pod annotation, integer: how many pods the group has."""
