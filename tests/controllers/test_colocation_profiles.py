@@ -1,6 +1,7 @@
 """The policies and statuses of profiles, on a stand-in of the API server."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -27,6 +28,8 @@ class StandInServer:
         self.writes: list[str] = []
         self.error: Exception | None = None
         self.write_error: Exception | None = None
+        self.is_same = False
+        """Whether what is written again is what is there."""
 
     async def list(self, path, params, *, is_metadata_only):
         assert is_metadata_only
@@ -43,7 +46,8 @@ class StandInServer:
         *_, plural, name = path.split("/")
         before = self.objects.get((plural, name), {"generation": 0})
         assert params["force"] == ("true" if (plural, name) in self.objects else "false")
-        meta = {"name": name, "uid": f"uid-{name}", "generation": before["generation"] + 1}
+        generation = before["generation"] + (not self.is_same)
+        meta = {"name": name, "uid": f"uid-{name}", "generation": generation}
         self.objects[plural, name], self.bodies[plural, name] = meta, body
         self.writes.append(f"{plural}/{name}")
         return msgspec.json.encode({"metadata": meta})
@@ -91,8 +95,46 @@ class Scene:
 
         return asyncio.run(run())
 
+    def settle(self) -> None:
+        """Let the API server follow all policies."""
+        self.now += colocation_profiles.SETTLED_SECONDS
+        for name in self.profiles:
+            self.update(name)
+
     def update(self, name: str) -> float | None:
         return asyncio.run(self.policy.update(name))
+
+
+def test_it_is_published_when_the_api_server_follows_the_policy():
+    """Pods that are made as soon as the condition is true are changed."""
+    scene = Scene(make_profile("a", labels={"x": "y"}), make_profile("b", priorityClassName="gone"))
+    scene.round()
+    later = scene.update("a")
+    assert scene.author.said.keys() == {"b"}, "nothing is wrong with a, and it is not in force"
+    assert later == colocation_profiles.SETTLED_SECONDS
+    scene.now += later - 1.0
+    assert scene.update("a") == pytest.approx(1.0)
+    assert "a" not in scene.author.said
+    scene.now += 1.0
+    scene.update("a")
+    assert scene.author.reason("a") == "Published"
+    first = scene.author.said["a"]["Published"].observed_generation
+    scene.profiles["a"] = replace(make_profile("a", labels={"x": "z"}), generation=2)
+    scene.round()
+    published = scene.author.said["a"]["Published"]
+    assert published.observed_generation == first, "the edit is not in force yet"
+    scene.settle()
+    assert scene.author.said["a"]["Published"].observed_generation == 2
+
+
+def test_a_restart_says_nothing_else():
+    scene = Scene(make_profile("a", labels={"x": "y"}))
+    scene.round()
+    again = Scene(*scene.profiles.values())
+    again.server.objects, again.now = scene.server.objects, scene.now
+    again.server.is_same = True
+    again.round()
+    assert again.author.reason("a") == "Published"
 
 
 def test_policy_and_binding_are_written_once_and_taken_back():
@@ -101,6 +143,7 @@ def test_policy_and_binding_are_written_once_and_taken_back():
     scene = Scene(first, make_profile("b", priorityClassName="gone"))
     scene.round()
     assert scene.server.writes == [f"{POLICIES}/koord-profile-a", f"{BINDINGS}/koord-profile-a"]
+    scene.settle()
     assert scene.author.reason("a") == "Published"
     assert scene.author.fields["a"]["policy"] == "koord-profile-a"
     assert scene.author.reason("b") == "PriorityClassMissing"
@@ -167,6 +210,7 @@ def test_what_the_server_refuses_is_said(error, write_error, reason):
     scene.server.error = scene.server.write_error = None
     scene.now += again
     scene.update("a")
+    scene.settle()
     assert scene.author.reason("a") == "Published"
 
 
@@ -193,6 +237,7 @@ def test_profile_that_fails_stops_no_other(monkeypatch):
     monkeypatch.setattr(colocation_profiles, "generate", fail)
     scene = Scene(make_profile("bad", labels={"x": "y"}), make_profile("good", labels={"x": "z"}))
     scene.round()
+    scene.settle()
     assert scene.author.reason("good") == "Published"
     assert scene.author.reason("bad") == "Invalid"
 
@@ -203,6 +248,7 @@ def test_class_that_comes_and_goes():
     assert scene.author.reason("a") == "PriorityClassMissing"
     scene.classes["late"] = CLASSES["patient"]
     scene.round()
+    scene.settle()
     assert scene.author.reason("a") == "Published"
     binding = scene.server.bodies[BINDINGS, "koord-profile-a"]
     assert binding["spec"]["paramRef"] == {"name": "late", "parameterNotFoundAction": "Allow"}
@@ -215,6 +261,7 @@ def test_class_that_comes_and_goes():
 def test_last_valid_settings_stay():
     scene = Scene(make_profile("a", labels={"x": "y"}))
     scene.round()
+    scene.settle()
     kept = scene.author.fields["a"]["lastValidSpec"]
     body = {
         "metadata": {"name": "a", "uid": "uid-a", "generation": 2},

@@ -71,6 +71,8 @@ class ColocationProfilePolicy:
     _outcome: PublishedPolicies = field(default_factory=PublishedPolicies)
     _due: float = 0.0
     """When the cluster is to be compared again."""
+    _settled_at: dict[str, float] = field(default_factory=dict)
+    """Name of a policy that was written lately -> when the API server surely follows it."""
 
     def changed(self) -> list[str]:
         """Return all profiles if any has changed: each may change the policies of others."""
@@ -115,6 +117,10 @@ class ColocationProfilePolicy:
         await self._publish()
         profile = self._seen.get(name)
         if profile is not None:
+            settles_in = self._find_settling(profile)
+            if settles_in > 0:
+                # Who waits for the condition and makes pods then has them changed.
+                return settles_in
             self._write_status(profile)
         if self._outcome.is_pending:
             return SETTLED_SECONDS
@@ -132,9 +138,21 @@ class ColocationProfilePolicy:
         except KubeError as error:
             text = str(error)
             self._outcome = PublishedPolicies({policy.name: text for policy in wanted})
+        settled_at = self.clock() + SETTLED_SECONDS
+        self._settled_at = {
+            **{name: at for name, at in self._settled_at.items() if at > now},
+            **dict.fromkeys(self._outcome.changed, settled_at),
+        }
         self._due = now + (RETRY_SECONDS if self._outcome.errors else AGAIN_SECONDS) - 1.0
         if self._outcome.is_pending:
             self._due = now + SETTLED_SECONDS - 1.0
+
+    def _find_settling(self, profile: ColocationProfile) -> float:
+        """Return in how many seconds the API server follows the policy of a profile."""
+        verdict = self._judge(profile)
+        if verdict.outcome is not PublishOutcome.PUBLISHED:
+            return 0.0
+        return self._settled_at.get(verdict.policy, 0.0) - self.clock()
 
     def _write_status(self, profile: ColocationProfile) -> None:
         verdict = self._judge(profile)

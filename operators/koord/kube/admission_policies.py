@@ -46,6 +46,8 @@ class PublishedPolicies:
     is_served: bool = True
     is_pending: bool = False
     """Whether policies are left that are to be deleted a moment later."""
+    changed: set[str] = field(default_factory=set)
+    """Names of those that are new or different: the API server follows them a moment later."""
 
 
 class PolicyWriter:
@@ -70,8 +72,9 @@ class PolicyWriter:
             return PublishedPolicies(is_served=False)
         for name, policy in policies.items():
             try:
-                await self._write_one(POLICY, make_policy(policy), present)
-                await self._write_one(BINDING, make_binding(policy), present)
+                for kind, body in ((POLICY, make_policy(policy)), (BINDING, make_binding(policy))):
+                    if await self._write_one(kind, body, present):
+                        outcome.changed.add(name)
             except KubeError as error:
                 outcome.errors[name] = str(error)
         is_new = policies.keys() - present[POLICY[1]].keys()
@@ -96,14 +99,15 @@ class PolicyWriter:
         kind: tuple[str, str],
         body: Mapping[str, Any],
         present: Mapping[str, Mapping[str, WireObjectMeta]],
-    ) -> None:
+    ) -> bool:
+        """Write an object unless it is there as it is to be; return whether it has changed."""
         _, plural = kind
         name = body["metadata"]["name"]
         meta, digest = present[plural].get(name), _digest(body)
         if meta is not None:
             seen = (meta.uid, meta.generation, digest)
             if self._written.get((plural, name)) == seen:
-                return
+                return False
         # What is not ours is not taken over: without the label the first write must not force.
         params = {"fieldManager": MANAGER, "force": "false" if meta is None else "true"}
         answer = await self._client.patch(
@@ -112,6 +116,7 @@ class PolicyWriter:
         made = msgspec.json.decode(answer, type=_PolicyMetadata).metadata
         self._written[plural, name] = (made.uid, made.generation, digest)
         log.info("A policy of profiles is written", extra={"resource": plural, "object": name})
+        return meta is None or made.generation != meta.generation
 
     async def _delete(
         self, plural: str, name: str, meta: WireObjectMeta, outcome: PublishedPolicies
