@@ -8,6 +8,7 @@ from tests.cluster import SCORING, make_cluster, open_cycle
 from tests.objects import upsert_quota
 
 from koord.controllers import error_isolation
+from koord.core.engine import safe_planner
 from koord.core.engine.cycle import Cycle
 from koord.core.engine.holds import Holds
 from koord.core.engine.planner import plan
@@ -36,8 +37,8 @@ def test_unit_that_fails_to_plan_does_not_affect_others(
                 raise ZeroDivisionError
         return plan(cycle, asked, scoring)
 
-    monkeypatch.setattr(error_isolation, "plan", fail_on_bad)
-    outcome = error_isolation.plan_safely(open_cycle(state), units, SCORING)
+    monkeypatch.setattr(safe_planner, "plan", fail_on_bad)
+    outcome = safe_planner.plan_safely(open_cycle(state), units, SCORING)
     placed = [one.assignments[0].pod.name for one in outcome.placements]
     assert placed == ["a", "b"]
     (refusal,) = outcome.refusals

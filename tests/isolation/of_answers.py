@@ -11,9 +11,14 @@ from tests.isolation.plays import NAMES, Patch, fail_on_bad, is_bad, play
 
 from koord.answers import fragmentation, health, timeline
 from koord.answers.gaps import NO_TARGET
+from koord.answers.queue_view import view_queue
 from koord.answers.reading import Reading
+from koord.answers.reason_context import ContextFinder
 from koord.controllers import schedule_explanations
 from koord.controllers.schedule_explanations import ExplanationAnswers
+from koord.core.engine import safe_planner
+from koord.core.engine.reasons import InsufficientNodes
+from koord.core.engine.scoring import Scoring
 from koord.core.engine.state import ClusterState
 from koord.core.model.gang_history import Episode
 from koord.kube.schedule_explanations import ExplanationKey, ExplanationSpec
@@ -125,3 +130,43 @@ def histories_of_gangs(patch: Patch) -> list[str]:
     fail_on_bad(patch, timeline, "tell_episodes")
     entries = timeline.make_timeline(Reading(cluster.state), NO_TARGET, ())
     return sorted(entry.happening.ref.partition("/")[2] for entry in entries)
+
+
+def view_waiting() -> list[str]:
+    """Return what is shown as waiting for room, of single pods for which there is none."""
+    cluster = make_cluster(1)
+    cluster.pods(*(make_pod(name).gpu(9 + at) for at, name in enumerate(NAMES)))
+    entries = view_queue(cluster.state, Scoring())
+    assert len(entries) == len(NAMES)
+    return sorted(
+        name.partition("/")[2]
+        for entry in entries
+        for name in entry.names
+        if isinstance(entry.reason, InsufficientNodes)
+    )
+
+
+@play("planning")
+def units_that_are_planned(patch: Patch) -> list[str]:
+    plan = safe_planner.plan
+
+    def plan_some(cycle: Any, units: Any, scoring: Scoring) -> Any:
+        if any(is_bad(pod) for unit in units for pod in unit.pods):
+            raise ZeroDivisionError
+        return plan(cycle, units, scoring)
+
+    patch.setattr(safe_planner, "plan", plan_some)
+    return view_waiting()
+
+
+@play("answers")
+def contexts_of_reasons(patch: Patch) -> list[str]:
+    add = ContextFinder.add
+
+    def add_some(finder: ContextFinder, unit: Any, reason: Any) -> Any:
+        if is_bad(unit.pods[0]):
+            raise ZeroDivisionError
+        return add(finder, unit, reason)
+
+    patch.setattr(ContextFinder, "add", add_some)
+    return [name for name in view_waiting() if name != "bad"]

@@ -13,11 +13,11 @@ from tests.controllers.test_wait_reports import Announcements
 from tests.isolation.plays import NAMES, Patch, fail_on_bad, is_bad, play
 
 from koord.api.misspelled_keys import MisspelledKey
-from koord.controllers import error_isolation
 from koord.controllers.placement_reports import Attempts
 from koord.controllers.restart import GangRestarts
 from koord.controllers.status_publishing import IgnoredKeys
 from koord.controllers.wait_reports import EVENT_SECONDS, WaitEvents, WaitReports
+from koord.core.engine import safe_planner
 from koord.core.engine.holds import Holds
 from koord.core.engine.queue import Queue, unit_of
 from koord.core.engine.state import ClusterState
@@ -244,16 +244,16 @@ def accounts(patch: Patch) -> list[str]:
 def units_planned(patch: Patch) -> list[str]:
     state = waiting_pods()
     state.refresh()
-    plan = error_isolation.plan
+    plan = safe_planner.plan
 
     def fail(cycle: Any, units: Any, scoring: Any) -> Any:
         if any(is_bad(unit.pods[0]) for unit in units):
             raise ZeroDivisionError
         return plan(cycle, units, scoring)
 
-    patch.setattr(error_isolation, "plan", fail)
+    patch.setattr(safe_planner, "plan", fail)
     units = [unit_of(pod) for pod in state.pods.values()]
-    outcome = error_isolation.plan_safely(state.open_cycle(), units, SCORING)
+    outcome = safe_planner.plan_safely(state.open_cycle(), units, SCORING)
     assert outcome.refusals[0].reason == InternalError("ZeroDivisionError")
     return [one.assignments[0].pod.name for one in outcome.placements]
 

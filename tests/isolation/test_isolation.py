@@ -114,8 +114,9 @@ def test_every_isolated_loop_is_played() -> None:
 BROAD = {
     "isolation.py": 1,
     "api/expressions.py": 1,  # a library raises what its functions meet; it is told as a problem
-    "controllers/decision_log.py": 1,  # called for every decision: the helper costs a record
-    "controllers/error_isolation.py": 3,  # it also rolls back, and refuses the unit
+    "controllers/decision_log.py": 3,  # called for every decision: the helper costs a record
+    "controllers/error_isolation.py": 1,  # it plans without room for lost members then
+    "core/engine/safe_planner.py": 2,  # it also rolls back, and refuses the unit
     "controllers/preemption.py": 2,  # a plan has a reason of its own; the budgets of before count
     "core/quota/cache.py": 4,  # quotas keep what is wrong with each as a value
     "core/quota/catalog.py": 1,

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from koord.answers.leaders import Leader
 from koord.cli.main import app
 from koord.cli.next_cycle import CycleError, order_and_wait
-from koord.controllers import error_isolation
+from koord.core.engine import safe_planner
 from koord.core.quota.hooks import Hooks
 from koord.domains.registry import KINDS
 from koord.replay.anonymise import anonymise_checked
@@ -167,7 +167,7 @@ def test_a_cycle_that_fails_is_kept_without_an_order(monkeypatch: pytest.MonkeyP
     planner = Planner(make_cluster(), on_error=True)
     assert planner.plan() is None, "nothing has failed"
     planner.controller.queue.wake_all()
-    monkeypatch.setattr(error_isolation, "plan", fail)
+    monkeypatch.setattr(safe_planner, "plan", fail)
     assert planner.plan() is not None
     taken = planner.snapshots.taken
     assert taken is not None

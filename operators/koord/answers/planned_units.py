@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from koord.core.engine.cycle import Cycle
-from koord.core.engine.planner import plan
 from koord.core.engine.reasons import InsufficientNodes
+from koord.core.engine.safe_planner import plan_safely
 from koord.core.engine.scoring import Scoring
 from koord.core.engine.state import ClusterState
 from koord.core.model.plan import Demand, Placement, Unit, UnitKey
@@ -24,12 +24,14 @@ from koord.core.model.reasons import Reason
 from koord.core.quota.reasons import QuotaExceeded
 from koord.core.quota.session import QuotaSession
 from koord.core.topology.reasons import NoDomainFits
+from koord.isolation import Isolation
 
 _WINDOW: Final = 64
 """Units that are looked at together, at first and after something was placed."""
 _MOST_IN_WINDOW: Final = 16_384
 _UNUSUAL: Final = frozenset({Handling.STAND_IN, Handling.RESERVE})
 """Pods that stand for others: each is planned."""
+_ISOLATED: Final = Isolation("answers")
 _SHARED_REASONS: Final = (InsufficientNodes, NoDomainFits, QuotaExceeded)
 """Reasons that follow from what a unit asks for alone; others may be about one pod."""
 
@@ -74,7 +76,7 @@ class PlannedUnits:
         for unit in units:
             reason, like = self.refusals.get(unit.key), self.alike.get(unit.key)
             if reason is not None and like is None:
-                completed[unit.key] = add(unit, reason)
+                completed[unit.key] = _ISOLATED.call(unit.key, add, unit, reason) or reason
             elif like is not None:
                 completed[unit.key] = _tell_of(unit, completed[like.key], like)
         return completed
@@ -149,7 +151,7 @@ class _WaitingPlan:
 
     def plan(self, batch: Sequence[tuple[Unit, Hashable | None]]) -> bool:
         """Plan units; return whether something was placed."""
-        outcome = plan(self._cycle, [unit for unit, _ in batch], self._scoring)
+        outcome = plan_safely(self._cycle, [unit for unit, _ in batch], self._scoring)
         self.placements += outcome.placements
         self.refusals |= {refusal.unit: refusal.reason for refusal in outcome.refusals}
         placed = {placement.unit for placement in outcome.placements}

@@ -1,7 +1,7 @@
-"""Isolates bugs: a unit that makes the planner fail does not stop the others.
+"""Isolates bugs of planning: without room for lost members, and told once while they last.
 
-Otherwise the process would crash, restart, meet the same unit and crash again, and nothing would be
-placed. Here such a unit is refused with ``InternalError``.
+Otherwise the process would crash, restart, meet the same object and crash again, and nothing would
+be placed. How a unit that makes the planner fail is refused is up to the planner.
 """
 
 import logging
@@ -9,10 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 from koord.core.engine.cycle import Cycle
 from koord.core.engine.holds import Holds
-from koord.core.engine.planner import plan
+from koord.core.engine.safe_planner import plan_safely
 from koord.core.engine.scoring import Scoring
-from koord.core.model.plan import Placement, Plan, Unit, Unplaced
-from koord.core.model.reasons import InternalError
+from koord.core.model.plan import Plan, Unit
 from koord.isolation import Isolation
 
 log = logging.getLogger(__name__)
@@ -40,22 +39,6 @@ def plan_with_holds(
         return plan_safely(make_snapshot(), units, scoring)
 
 
-def plan_safely(cycle: Cycle, units: Sequence[Unit], scoring: Scoring) -> Plan:
-    """Plan units together; if that fails, one at a time, and refuse those that fail."""
-    mark = cycle.checkpoint()
-    try:
-        return plan(cycle, units, scoring)
-    except Exception:  # noqa: BLE001 - the unit that fails is counted below
-        cycle.rollback(mark)
-    placements: list[Placement] = []
-    refusals: list[Unplaced] = []
-    for unit in units:
-        outcome = _plan_one(cycle, unit, scoring)
-        placements += outcome.placements
-        refusals += outcome.refusals
-    return Plan(tuple(placements), tuple(refusals))
-
-
 class FailureLog:
     """Logs each bug in quota computation once."""
 
@@ -71,14 +54,3 @@ class FailureLog:
                     extra={"what": subject},
                 )
         self._logged = {subject: repr(error) for subject, error in failures.items()}
-
-
-def _plan_one(cycle: Cycle, unit: Unit, scoring: Scoring) -> Plan:
-    mark = cycle.checkpoint()
-    try:
-        return plan(cycle, (unit,), scoring)
-    except Exception as error:  # noqa: BLE001 - counted and reported
-        cycle.rollback(mark)
-        _isolated.note(unit.key, error)
-        refusal = Unplaced(unit.key, unit.pods, InternalError(type(error).__name__))
-        return Plan(refusals=(refusal,))

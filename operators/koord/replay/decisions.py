@@ -13,9 +13,10 @@ import msgspec
 
 from koord.answers.audit import write_fields
 from koord.answers.pending import find_pending, find_queue
-from koord.controllers.error_isolation import plan_safely, plan_with_holds
+from koord.controllers.error_isolation import plan_with_holds
 from koord.core.engine.cycle import Cycle
 from koord.core.engine.holds import Holds
+from koord.core.engine.safe_planner import plan_safely
 from koord.core.engine.scoring import Scoring
 from koord.core.engine.state import ClusterState
 from koord.core.engine.steps import MOST_PER_CALL
