@@ -90,6 +90,13 @@ def test_labels_describe_the_image():
     assert labels[f"{prefix}version"] == "${VERSION}"
 
 
+def test_packages_beside_have_the_same_license():
+    """A copy each: a link leads nowhere in what is built of one of them."""
+    text = (ROOT / "LICENSE").read_bytes()
+    assert {path.read_bytes() for path in ROOT.glob("contrib/*/LICENSE")} == {text}
+    assert len([*ROOT.glob("contrib/*/LICENSE")]) == len([*ROOT.glob("contrib/*/pyproject.toml")])
+
+
 def test_the_build_context_is_exactly_what_is_copied():
     wanted = {
         word for one in BUILD.all("COPY") if "from" not in one.options for word in one.words[:-1]

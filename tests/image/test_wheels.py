@@ -76,4 +76,4 @@ def test_wheels_have_one_version_and_are_typed(wheels: Path) -> None:
     assert len({version for _, version in names}) == 1
     for path in paths:
         files = {Path(name).name for name in ZipFile(path).namelist()}
-        assert {"py.typed", "entry_points.txt"} <= files
+        assert {"py.typed", "entry_points.txt", "LICENSE"} <= files
