@@ -16,6 +16,7 @@ from koord.api.owner_kinds import WorkloadKind, choose_owner_kinds
 from koord.core.gang.quorum import demands
 from koord.core.gang.start import make_start_id
 from koord.core.model.constraints import PodLabels
+from koord.core.model.gangs import GangSource
 from koord.core.model.pods import Handling, OwnerReference, Pod, PodPhase, RecordedPlan
 from koord.core.owners.model import OwnerObject
 from koord.core.owners.plugin import OwnerGangs, OwnerOptions
@@ -130,6 +131,8 @@ class Jobs(FakeCluster):
 
     def raw(self, pod: Pod) -> Pod:
         """Return a pod as its translator made it, without what owners say."""
+        if pod.gang is not None and pod.gang.source is not GangSource.OWNER:
+            return pod
         return replace(pod, gang=None, sub_group="", index=-1)
 
     def end(self, name: str, phase: PodPhase = PodPhase.SUCCEEDED) -> None:
