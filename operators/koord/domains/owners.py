@@ -9,10 +9,11 @@ from typing_extensions import override
 
 from koord.api.gang import BadSetting, parse_min_available
 from koord.api.keys import gang, operators
-from koord.api.owner_kinds import WorkloadKind, choose_owner_kinds
+from koord.api.owner_kinds import MAX_NAME, WorkloadKind, choose_owner_kinds
 from koord.core.engine.plugin import Plugin
 from koord.core.engine.state import ClusterState
-from koord.core.owners.model import DriverHint, KindAccess, KindRule, OwnerObject
+from koord.core.model.text import cut
+from koord.core.owners.model import DriverHint, GroupHint, KindAccess, KindRule, OwnerObject
 from koord.core.owners.plugin import NAME, OPTED_OUT, OwnerGangs, OwnerOptions
 from koord.domains.planning import Planning, PlanOptions
 from koord.kube.errors import Forbidden, NotFound
@@ -74,7 +75,11 @@ def make_kind(owner: WorkloadKind) -> AnyKind:
 
 
 class OwnerPodReader(PodReader):
-    """Reads whether a pod wants no gang of its owners, and what a driver says of its executors."""
+    """Reads what pods say of their owners.
+
+    Whether one wants no gang of them, which PodGroup of another scheduler it names instead, and
+    what a driver says of its executors.
+    """
 
     name = NAME
 
@@ -84,6 +89,10 @@ class OwnerPodReader(PodReader):
     ) -> Hashable | None:
         if annotations.get(operators.OWNER_GROUPING) == "false":
             return OPTED_OUT
+        if name := labels.get(gang.PLUGINS_GROUP):
+            return GroupHint("scheduling.x-k8s.io/v1alpha1", name)
+        if name := annotations.get(gang.VOLCANO_GROUP):
+            return GroupHint("scheduling.volcano.sh/v1beta1", cut(name, MAX_NAME))
         if gang.MIN_AVAILABLE not in annotations or labels.get(_SPARK_ROLE) != _DRIVER:
             return None
         least = parse_min_available({}, annotations)

@@ -60,6 +60,11 @@ SCHEDULING_HINT_DEPRECATED: Final = "scheduling.koordinator.sh/scheduling-hint"
 NATIVE_GROUP: Final = "scheduling.k8s.io"
 """API group: that of Kubernetes' own PodGroup, which pods name in `spec.schedulingGroup`."""
 
+PLUGINS_GROUP: Final = "scheduling.x-k8s.io/pod-group"
+"""Pod label: its PodGroup of scheduler-plugins, read where `owners.kinds` has that kind."""
+VOLCANO_GROUP: Final = "scheduling.k8s.io/group-name"
+"""Pod annotation: its PodGroup of Volcano, read where `owners.kinds` has that kind."""
+
 KUEUE: Final = "kueue.x-k8s.io"
 KUEUE_NAME: Final = f"{KUEUE}/pod-group-name"
 """Pod label: name of a group of plain pods that Kueue admits together."""

@@ -111,19 +111,16 @@ class Branches:
         branches = (below,) if isinstance(below, Branch) else below
         return {uid for branch in branches for uid in branch.pods}
 
-    def refresh(self, pod: Pod, branch: Branch) -> PlaceFinder:
-        """Have a branch know the owners above it as they are now; ``pod`` is one of its pods.
-
-        Returns what finds the places of its pods.
-        """
+    def refresh(self, branch: Branch) -> PlaceFinder:
+        """Have a branch know the owners above it as they are now; return what places its pods."""
         if not self._is_current(branch):
-            self._follow(pod, branch)
+            self._follow(branch)
         finder = self._finders.get(branch)
         return self._make_finder(branch) if finder is None else finder
 
-    def walk(self, pod: Pod) -> OwnerChain:
+    def walk(self, namespace: str, controller: OwnerReference | None) -> OwnerChain:
         """Follow the controllers of any pod."""
-        return walk(pod, self._rules, self._look_up)
+        return walk(namespace, controller, self._rules, self._look_up)
 
     def _is_current(self, branch: Branch) -> bool:
         seen, see, chain = branch.seen, self._see, branch.chain
@@ -144,9 +141,9 @@ class Branches:
         finder = self._finders[branch] = PlaceFinder(branch.namespace, branch.chain)
         return finder
 
-    def _follow(self, pod: Pod, branch: Branch) -> None:
+    def _follow(self, branch: Branch) -> None:
         before = set(branch.uids_above())
-        chain = branch.chain = self.walk(pod)
+        chain = branch.chain = self.walk(branch.namespace, branch.controller)
         self._finders.pop(branch, None)
         uids = list(branch.uids_above())
         seen = tuple(map(self._see, uids))

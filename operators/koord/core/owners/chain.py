@@ -79,10 +79,14 @@ def _make_claim(driver: str, hint: DriverHint) -> OwnerClaim:
     return OwnerClaim(OwnerRoles((executors,)), _NO_SETTINGS, problem=problem)
 
 
-def walk(pod: Pod, rules: Mapping[KindKey, KindRule], look_up: LookUp) -> OwnerChain:
-    """Follow the controllers of a pod."""
+def walk(
+    namespace: str,
+    reference: OwnerReference | None,
+    rules: Mapping[KindKey, KindRule],
+    look_up: LookUp,
+) -> OwnerChain:
+    """Follow controllers upwards; ``reference`` is what controls a pod."""
     owners: list[OwnerObject] = []
-    reference = controller_of(pod.owners)
     while reference is not None and len(owners) < MAX_STEPS:
         key = kind_of(reference)
         rule = POD_RULE if key == POD_KEY else rules.get(key)
@@ -91,7 +95,7 @@ def walk(pod: Pod, rules: Mapping[KindKey, KindRule], look_up: LookUp) -> OwnerC
         if rule.part is OwnerPart.ENDS:
             break
         owner = look_up(reference.uid)
-        if owner is None or not owner.is_meant_by(reference, pod.namespace):
+        if owner is None or not owner.is_meant_by(reference, namespace):
             return OwnerChain(tuple(owners), missing=reference)
         owners.append(owner)
         reference = owner.controller

@@ -253,6 +253,29 @@ class DriverHint(NamedTuple):
     value: str = ""
 
 
+class GroupHint(NamedTuple):
+    """The PodGroup of another scheduler that a pod names, by kind and name."""
+
+    api_version: str
+    name: str
+
+    def as_owner(self, namespace: str) -> OwnerReference:
+        """Return the PodGroup as what controls the pod."""
+        uid = uid_of_group(self.api_version.partition("/")[0], namespace, self.name)
+        return OwnerReference(self.name, "PodGroup", self.api_version, uid, True)
+
+
+NAMED_GROUPS: Final[frozenset[KindKey]] = frozenset(
+    {("scheduling.x-k8s.io", "PodGroup"), ("scheduling.volcano.sh", "PodGroup")}
+)
+"""Kinds that pods name by label or annotation, and not as their controller."""
+
+
+def uid_of_group(group: str, namespace: str, name: str) -> str:
+    """Return what stands for the uid of a PodGroup that is named: no object has such a one."""
+    return f"{group}/{namespace}/{name}"
+
+
 class KindAccess(Enum):
     """How far objects of a kind with a rule can be read."""
 

@@ -28,6 +28,8 @@ from koord.core.owners.chain import OwnerChain, as_owner
 from koord.core.owners.derive import GangId, PlaceInGang, is_needed, make_spec
 from koord.core.owners.derived import DerivedGang
 from koord.core.owners.model import (
+    NAMED_GROUPS,
+    GroupHint,
     KindAccess,
     KindKey,
     KindRule,
@@ -60,6 +62,7 @@ class OwnerGangs(Plugin):
 
     def __init__(self, options: OwnerOptions) -> None:
         self.rules: Mapping[KindKey, KindRule] = {rule.key: rule for rule in options.rules}
+        self._has_named_groups = not NAMED_GROUPS.isdisjoint(self.rules)
         self.owners: dict[str, OwnerObject] = {}
         self.access: dict[KindKey, KindAccess] = {}
         """Kinds that cannot be read now; the others can."""
@@ -173,7 +176,7 @@ class OwnerGangs(Plugin):
         if pod.gang is not None and pod.gang.source is GangSource.OWNER:
             pod = self._strip(pod)  # it comes out of a state
         is_free = pod.gang is None and pod.handling not in _NO_PODS
-        controller = controller_of(pod.owners) if is_free else None
+        controller = self._controller_of(pod) if is_free else None
         branch = self._branches.get(pod.uid)
         if branch is not None and branch.controller != controller:
             self._unfollow(pod.uid, branch)
@@ -184,6 +187,15 @@ class OwnerGangs(Plugin):
             return self._complete(pod, controller)
         finally:
             self._completing = before
+
+    def _controller_of(self, pod: Pod) -> OwnerReference | None:
+        """Return what controls a pod; a pod that nothing controls may name a PodGroup instead."""
+        controller = controller_of(pod.owners)
+        if controller is not None or not pod.extensions or not self._has_named_groups:
+            return controller
+        hints = (hint for _, hint in pod.extensions if isinstance(hint, GroupHint))
+        named = (hint.as_owner(pod.namespace) for hint in hints)
+        return next((group for group in named if kind_of(group) in self.rules), None)
 
     def _complete(self, pod: Pod, controller: OwnerReference) -> Pod:
         branch = self._branches.put(pod, controller)
@@ -223,7 +235,7 @@ class OwnerGangs(Plugin):
 
     def chain_of(self, pod: Pod) -> OwnerChain:
         """Return the owners above a pod."""
-        return self._branches.walk(pod)
+        return self._branches.walk(pod.namespace, self._controller_of(pod))
 
     def owner_of(self, gang: GangKey) -> OwnerObject | None:
         """Return the owner that a gang was derived from; None for another gang."""
@@ -242,7 +254,7 @@ class OwnerGangs(Plugin):
 
     def _find(self, pod: Pod, branch: Branch) -> PlaceInGang | None:
         """Return the place of a pod in the gang of its owners; None: it is in none."""
-        places = self._branches.refresh(pod, branch)
+        places = self._branches.refresh(branch)
         is_out = bool(pod.extensions) and (NAME, OPTED_OUT) in pod.extensions
         return None if is_out else places.find(pod)
 

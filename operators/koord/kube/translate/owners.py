@@ -24,6 +24,7 @@ from koord.api.owner_kinds import ClaimError, ClaimReader, Role, WorkloadKind
 from koord.core.model.gangs import GangSource, GangSpec
 from koord.core.model.pods import OwnerReference
 from koord.core.owners.model import (
+    NAMED_GROUPS,
     KindRule,
     OwnerClaim,
     OwnerObject,
@@ -32,6 +33,7 @@ from koord.core.owners.model import (
     OwnerRoles,
     PodRule,
     controller_of,
+    uid_of_group,
 )
 from koord.core.owners.reasons import InvalidOwner
 from koord.kube.decode import MALFORMED
@@ -96,8 +98,11 @@ class OwnerTranslator:
         if self._reader is not None:
             title = f"{self._rule.key[1].lower()}/{meta.namespace}/{meta.name}"
             claim = self._read_claim(title, self._reader, wire)
+        key, uid = self._rule.key, meta.uid
+        if key in NAMED_GROUPS:
+            uid = uid_of_group(key[0], meta.namespace, meta.name)
         return OwnerObject(
-            meta.uid,
+            uid,
             meta.namespace,
             meta.name,
             self._rule,
