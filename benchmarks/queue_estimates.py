@@ -7,6 +7,7 @@ An estimate is a run time that is expected, and a bound: as the operators have t
 from __future__ import annotations
 
 from collections import defaultdict
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final, Protocol
 
 from benchmarks.queue_trace import HOUR
@@ -16,7 +17,11 @@ from koord.core.queue.run_time import Estimate
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from benchmarks.queue_trace import Trace
     from koord.core.queue.simulation import TraceUnit
+
+_EPOCH: Final = 1_000_000_000
+"""When a trace begins, for those who count from 1970 on: what is learned before ended earlier."""
 
 
 class Estimator(Protocol):
@@ -69,10 +74,18 @@ class ByHistory(ByLimit):
 
     def note_end(self, unit: TraceUnit, ended: int) -> None:
         kind, quota = (unit.user, self._kinds[unit.job.key]), unit.job.quota
-        self._histories[quota].note(kind, unit.duration, ended, has_failed=False)
+        self._histories[quota].note(kind, unit.duration, _EPOCH + ended, has_failed=False)
         if unit.job.limit is not None:
             line = (quota, unit.user)
             self._parts.note(line, unit.duration, unit.job.limit, has_failed=False)
+
+
+def learn(estimator: Estimator, past: Trace) -> None:
+    """Have an estimator learn from jobs of a past that ends when what is played begins."""
+    ended = [(unit.arrival + unit.duration - past.span, unit) for unit in past.units]
+    for end, unit in sorted(ended, key=itemgetter(0)):
+        if end <= 0:
+            estimator.note_end(unit, end)
 
 
 ESTIMATORS: Final[Mapping[str, Callable[[Mapping[str, str]], Estimator]]] = {

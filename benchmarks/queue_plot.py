@@ -9,9 +9,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 _PANELS: Final = (
-    ("wait of 1 GPU, median, minutes", "wait p50 1", "#4c78a8"),
-    ("wait of > 64 GPUs, p95, hours", "wait p95 > 64", "#e45756"),
-    ("GPUs used, percent", "utilisation", "#54a24b"),
+    ("wait of 1 GPU, median, minutes", "wait p50 1", "#4c78a8", "{:.0f}"),
+    ("wait of > 64 GPUs, p95, hours", "wait p95 > 64", "#e45756", "{:.0f}"),
+    ("GPUs used, percent", "utilisation", "#54a24b", "{:.1f}"),
 )
 _NAME, _PANEL, _ROW, _TOP = 210, 210, 22, 40
 _HOURS: Final = {"wait p95 > 64": 60}
@@ -26,7 +26,7 @@ def draw(rows: Sequence[tuple[str, Mapping[str, float]]]) -> str:
         f'{head} font-family="sans-serif" font-size="12">',
         f'<rect width="{width}" height="{height}" fill="white"/>',
     ]
-    for at, (title, key, color) in enumerate(_PANELS):
+    for at, (title, key, color, form) in enumerate(_PANELS):
         left = _NAME + at * _PANEL
         parts.append(f'<text x="{left}" y="24" font-weight="bold">{escape(title)}</text>')
         values = [figures.get(key, 0.0) / _HOURS.get(key, 1) for _, figures in rows]
@@ -36,7 +36,7 @@ def draw(rows: Sequence[tuple[str, Mapping[str, float]]]) -> str:
             length = (_PANEL - 60) * value / most
             parts.append(
                 f'<rect x="{left}" y="{y}" width="{length:.1f}" height="15" fill="{color}"/>'
-                f'<text x="{left + length + 4:.1f}" y="{y + 12}">{value:.1f}</text>'
+                f'<text x="{left + length + 4:.1f}" y="{y + 12}">{form.format(value)}</text>'
             )
     for line, (name, _) in enumerate(rows):
         text = escape(name.replace("`", ""))

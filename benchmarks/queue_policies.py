@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from benchmarks.queue_estimates import ESTIMATORS
+from benchmarks.queue_estimates import ESTIMATORS, learn
 from benchmarks.queue_peers import AdmittedByQuota, ByPriority, ByQueueShare, OneHeadEach
 from benchmarks.queue_plot import draw
 from benchmarks.queue_trace import (
@@ -32,6 +32,7 @@ from benchmarks.queue_trace import (
     Trace,
     class_of,
     draw_kinds,
+    make_past,
     make_trace,
     merge,
     quotas,
@@ -238,7 +239,9 @@ def run(options: argparse.Namespace) -> list[Row]:
             for contender in CONTENDERS:
                 if not re.search(options.only, contender.name):
                     continue
-                runs = [_run_once(contender, trace, options.eta) for trace in traces]
+                runs = [
+                    _run_once(contender, trace, options.eta, options.past_days) for trace in traces
+                ]
                 if contender is CONTENDERS[0]:
                     greedy = runs
                 elif greedy:
@@ -249,10 +252,19 @@ def run(options: argparse.Namespace) -> list[Row]:
     return rows
 
 
-def _run_once(contender: Contender, trace: Trace, expectation: str) -> dict[str, float]:
-    make = ESTIMATORS.get(expectation)
-    kinds = {} if make is None else draw_kinds(trace.units, trace.span)
-    simulation, seconds = play(contender, trace, make and make(kinds))
+def _run_once(
+    contender: Contender, trace: Trace, expectation: str, past_days: float
+) -> dict[str, float]:
+    estimator = None
+    if expectation:
+        kinds = draw_kinds(trace.units, trace.span)
+        past = make_past(trace, past_days) if past_days else None
+        if past is not None:
+            kinds |= draw_kinds(past.units, past.span)
+        estimator = ESTIMATORS[expectation](kinds)
+        if past is not None:
+            learn(estimator, past)
+    simulation, seconds = play(contender, trace, estimator)
     return measure(simulation, trace, seconds)
 
 
@@ -324,7 +336,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.queue_policies")
     parser.add_argument("--days", type=float, default=10)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3, 4, 5])
-    parser.add_argument("--eta", choices=list(ESTIMATORS), help="foresee starts by these")
+    parser.add_argument("--eta", choices=["", *ESTIMATORS], default="", help="foresee starts")
+    parser.add_argument(
+        "--past-days", type=float, default=30, help="what users ran before, that is learned from"
+    )
     parser.add_argument("--repeat", type=int, default=1, help="with submissions moved a little")
     parser.add_argument("--loads", type=float, nargs="+", default=[0.95])
     parser.add_argument("--limited", type=float, nargs="+", default=[1.0])

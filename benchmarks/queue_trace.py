@@ -43,6 +43,7 @@ ALL: Final = "all"
 _USERS: Final = 12
 _HOURS: Final = 24 * 14
 _ROUNDS: Final = 4
+_PAST_LOAD: Final = 0.95
 _REPEATED: Final = 0.65
 """Part of the jobs that are runs of a kind: as sweeps, retrainings and nightly jobs are."""
 _KIND_WIDTH: Final = 0.5
@@ -118,6 +119,16 @@ def merge(trace: Trace) -> Trace:
     """Return the trace with all units in one quota."""
     units = (replace(unit, job=replace(unit.job, quota=ALL)) for unit in trace.units)
     return replace(trace, units=tuple(units))
+
+
+def make_past(trace: Trace, days: float) -> Trace:
+    """Return what the users of a trace ran before it began: other jobs, of the same kinds."""
+    past = make_trace(trace.span, _PAST_LOAD, days, 1.0)
+    units = (
+        replace(unit, job=replace(unit.job, key=f"past-{unit.job.key}")) for unit in past.units
+    )
+    past = replace(past, units=tuple(units))
+    return merge(past) if trace.is_one_queue else past
 
 
 def shake(trace: Trace, seed: int) -> Trace:

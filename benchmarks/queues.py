@@ -1,6 +1,7 @@
 """Speed of turns, in process and without a cluster.
 
     python -m benchmarks.queues [--units 10000] [--leaves 200] [--nodes 5000] [--pods 512]
+        [--only burst]
 
 Prints the median and the spread of the processor time over the runs, in milliseconds.
 """
@@ -11,16 +12,18 @@ import argparse
 import random
 import statistics
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from tests.builders import make_pod as build_pod
-from tests.builders import make_quota
+from tests.builders import make_pod_group, make_quota
 from tests.cluster import make_cluster
 
 from benchmarks.plan import GPU, make_gang, make_pod, make_singles
 from benchmarks.quota import measure
 from koord.core.engine.planner import plan
+from koord.core.engine.queue import find_pending
 from koord.core.engine.scoring import Scoring
 from koord.core.engine.state import ClusterState
 from koord.core.model.nodes import Node
@@ -41,13 +44,17 @@ from koord.core.queue.usage import Decay
 from koord.domains.registry import make_plugins
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from koord.core.model.plan import Unit
 
 KEYS = ("cpu", "memory", "nvidia.com/gpu", "koordinator.sh/rdma")
 USERS = 5
 AMOUNTS = {"cpu": 64_000, "memory": 1 << 40, "pods": 110, GPU: 8}
+
+
+SECTIONS = ("order", "plan", "find", "reserve", "burst")
+BURST_GANGS, BURST_SIZE, BURST_QUOTAS = 100, 8, 4
 
 
 def main() -> None:
@@ -57,21 +64,64 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=5_000)
     parser.add_argument("--pods", type=int, default=512)
     parser.add_argument("--runs", type=int, default=20)
+    parser.add_argument("--only", nargs="+", choices=SECTIONS, default=SECTIONS)
     options = parser.parse_args()
     print(
         f"{options.units} units in {options.leaves} queues, {options.nodes} nodes, a gang of "
         f"{options.pods}, {options.runs} runs; milliseconds"
     )
     print(f"{'':46}{'median':>8}{'min':>8}{'max':>8}")
-    rows = (
-        *ordering(options.units, options.leaves),
-        *planning(options.units, options.leaves),
-        *finding(options.nodes, options.pods),
-        *reserving(options.nodes, options.pods),
+    sections: dict[str, Callable[[], Iterator[tuple[str, Callable[[], object]]]]] = {
+        "order": partial(ordering, options.units, options.leaves),
+        "plan": partial(planning, options.units, options.leaves),
+        "find": partial(finding, options.nodes, options.pods),
+        "reserve": partial(reserving, options.nodes, options.pods),
+    }
+    for section, rows in sections.items():
+        for name, call in rows() if section in options.only else ():
+            print_row(name, measure(call, options.runs))
+    if "burst" in options.only:
+        plain, queued = alternate(plan_burst(""), plan_burst("Backfill"), options.runs)
+        print_row("a burst of 800 pods, no settings of queues", plain)
+        print_row("the same with queues in use", queued)
+        ratios = [100 * after / before for before, after in zip(plain, queued, strict=True)]
+        print_row("the second in percent of the first", ratios)
+
+
+def print_row(name: str, values: Sequence[float]) -> None:
+    print(f"{name:46}{statistics.median(values):8.2f}{min(values):8.2f}{max(values):8.2f}")
+
+
+def alternate(
+    first: Callable[[], object], second: Callable[[], object], runs: int
+) -> tuple[list[float], list[float]]:
+    """Return what both take, measured in turns: the machine changes from minute to minute."""
+    pairs = [measure(call, 1)[0] for _ in range(runs) for call in (first, second)]
+    return pairs[::2], pairs[1::2]
+
+
+def plan_burst(policy: str) -> Callable[[], object]:
+    """Return what plans gangs that all fit, in quotas: with a policy of queues, or none."""
+    cluster = make_cluster(
+        BURST_GANGS * BURST_SIZE, queue=QueueOptions({"policy": policy} if policy else {})
     )
-    for name, call in rows:
-        times = measure(call, options.runs)
-        print(f"{name:46}{statistics.median(times):8.2f}{min(times):8.2f}{max(times):8.2f}")
+    cluster.quotas(*(make_quota(f"q{at}", max={GPU: 1 << 20}) for at in range(BURST_QUOTAS)))
+    for gang in range(BURST_GANGS):
+        name = f"default/burst{gang}"
+        cluster.pod_groups(make_pod_group(name, BURST_SIZE))
+        for at in range(BURST_SIZE):
+            pod = build_pod(f"burst{gang}-{at}").gpu(8).quota(f"q{gang % BURST_QUOTAS}")
+            cluster.pods(pod.created(gang).gang(name))
+    units = find_pending(cluster.state)
+    cluster.state.refresh()
+
+    def plan_all() -> None:
+        cycle = cluster.state.open_cycle(lambda: units, is_deciding=True)
+        outcome = plan(cycle, units, Scoring())
+        cycle.close()
+        assert len(outcome.placements) == BURST_GANGS
+
+    return plan_all
 
 
 def ordering(units: int, leaves: int) -> Iterator[tuple[str, Callable[[], object]]]:

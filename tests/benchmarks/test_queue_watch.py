@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from benchmarks.queue_estimates import ByHistory, ByLimit
+from benchmarks.queue_estimates import ByHistory, ByLimit, learn
 from benchmarks.queue_policies import CONTENDERS, measure, play
-from benchmarks.queue_trace import draw_kinds, make_trace
+from benchmarks.queue_trace import draw_kinds, make_past, make_trace
 from benchmarks.queue_watch import Watched
 from tests.queue import worked
 
@@ -48,9 +48,18 @@ def test_what_is_expected_of_a_kind_is_learned_from_its_runs() -> None:
     estimator = ByHistory(dict.fromkeys((unit.job.key for unit in TRACE.units), "nightly"))
     unit = replace(first, job=replace(first.job, limit=3600))
     assert (estimator.of(unit).expected, estimator.of(unit).bound) == (3600, 3600)
-    for at, seconds in enumerate((500, 100, 300)):
-        estimator.note_end(replace(unit, duration=seconds), 1000 * (at + 1))
-    assert (estimator.of(unit).expected, estimator.of(unit).bound) == (200, 3600)
+    for at, (seconds, expected) in enumerate([(500, 500), (100, 300), (300, 200)]):
+        estimator.note_end(replace(unit, duration=seconds), 1000 * at)
+        assert (estimator.of(unit).expected, estimator.of(unit).bound) == (expected, 3600)
+
+
+def test_what_users_ran_before_a_trace_is_learned_if_it_has_ended() -> None:
+    past = make_past(TRACE, 0.3)
+    estimator = ByHistory(dict.fromkeys((unit.job.key for unit in past.units), "nightly"))
+    learn(estimator, past)
+    expected = [estimator.of(unit).expected for unit in past.units]
+    assert expected != [ByLimit().of(unit).expected for unit in past.units]
+    assert not {unit.job.key for unit in past.units} & {unit.job.key for unit in TRACE.units}
 
 
 def test_jobs_of_one_kind_take_about_as_long() -> None:

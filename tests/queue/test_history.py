@@ -27,8 +27,9 @@ def note(history: RunHistory, *seconds: int, kind: tuple[str, str] = KIND) -> No
 
 def test_three_runs_tell_the_mean_of_the_last_two_and_twice_the_longest() -> None:
     history = RunHistory()
-    note(history, 100, 20)
     assert history.estimate(KIND) is None
+    note(history, 100, 20)
+    assert history.estimate(KIND) == Estimate(60, 200, is_enough=False)
     note(history, 100, 20, 31)
     assert history.estimate(KIND) == Estimate(26, 200)
 
@@ -66,6 +67,28 @@ def test_nobody_pushes_out_what_is_known_of_others(runs: list[tuple[str, int]]) 
     kinds = [*history.records()]
     assert len(kinds) == MOST_KINDS
     assert KindRecord("quiet", "train", (100,), 1) in kinds
+
+
+def test_a_kind_that_came_again_is_kept_longer_than_those_that_ran_once() -> None:
+    history = RunHistory()
+    note(history, 100, 100)
+    for number in range(2 * MOST_KINDS):
+        history.note(("u", f"k{number}"), 10, 2000 + number, has_failed=False)
+    assert history.estimate(KIND) == Estimate(100, 200, is_enough=False)
+    assert history.estimate(("u", f"k{2 * MOST_KINDS - 1}")) is not None
+    assert history.estimate(("u", "k0")) is None
+
+
+def test_where_all_came_again_the_newest_kind_is_kept() -> None:
+    history = RunHistory()
+    for number in range(MOST_KINDS):
+        for run in range(2):
+            history.note(("u", f"k{number}"), 10, 2000 + 2 * number + run, has_failed=False)
+    assert history.note(("v", "new"), 10, 9000, has_failed=False)
+    assert history.note(("u", "new"), 10, 9001, has_failed=False)
+    kinds = {record.kind for record in history.records() if record.user == "u"}
+    assert {"new", f"k{MOST_KINDS - 1}"} <= kinds
+    assert not kinds & {"k0", "k1"}
 
 
 LINE = ("team", "u")

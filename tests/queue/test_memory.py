@@ -19,7 +19,7 @@ from koord.core.model.run_terms import RunTerms
 from koord.core.queue.history import MOST_KINDS
 from koord.core.queue.memory import QueueRecord
 from koord.core.queue.plugin import QueueOptions, Queues
-from koord.core.queue.run_time import Knowledge, QueueHints
+from koord.core.queue.run_time import KILL_MARGIN, Knowledge, QueueHints
 from koord.kube.translate.queue_records import encode_record, read_record
 
 if TYPE_CHECKING:
@@ -66,6 +66,19 @@ def test_jobs_that_a_cron_job_makes_tell_how_long_the_next_takes() -> None:
     look(cluster, 5000)
     assert next_run(cluster, "p9", "nightly-29119") == (Knowledge.HISTORY, 250, 600)
     assert next_run(cluster, "p8", "other-29119")[0] is Knowledge.NONE
+
+
+def test_one_run_of_its_kind_says_more_than_a_limit() -> None:
+    cluster = make_queue()
+    cluster.pods(ran("p0", 10, 210, owner="nightly-29110"))
+    look(cluster, 5000)
+    pod = replace(ran("p9", 0, owner="nightly-29119"), node="", phase=PodPhase.PENDING)
+    limited = replace(pod, extensions=(("queue", QueueHints(deadline=1000)),))
+    limits = cluster.state.plugin(Queues).limits
+    run_time = limits.run_time_of_running((limited,))
+    assert (run_time.level, run_time.expected) == (Knowledge.DECLARED, 200)
+    assert (run_time.bound, run_time.limit) == (1000 + limited.grace + KILL_MARGIN, 1000)
+    assert limits.run_time_of_running((pod,)).level is Knowledge.NONE
 
 
 def test_a_run_class_goes_before_names_and_is_of_its_user() -> None:

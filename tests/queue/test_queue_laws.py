@@ -226,7 +226,7 @@ class RestlessTurns(QueueTurns):
 
 
 @given(scenes())
-@settings(max_examples=FEWER)
+@settings(max_examples=examples(FEWER))
 def test_6_rounds_at_one_time_end_once_one_begins_as_another_did(scene: Scene) -> None:
     simulation = scene.make()
     simulation.turns = turns = RestlessTurns(simulation.room, lambda _: scene.settings)

@@ -135,6 +135,17 @@ def test_what_is_known_is_expected_until_it_has_passed() -> None:
     assert expect(100, 300) == 200
 
 
+def test_one_earlier_run_says_more_than_a_limit_and_nothing_without_one() -> None:
+    default = QueueSettings(default_run_time=100)
+    few = {"expected": 40, "bound": 90, "is_enough": False}
+    assert waiting(run(), **few) == UNKNOWN
+    assert waiting(run(), default, **few) == RunTime(Knowledge.DEFAULT, 100, 150)
+    declared = run(max_run_time=60)
+    assert waiting(declared, default, **few) == RunTime(Knowledge.DECLARED, 40, 60 + 30, 60)
+    stated = run(max_run_time=60, expected_run_time=33)
+    assert waiting(stated, default, **few).expected == 33
+
+
 def test_levels_best_first() -> None:
     default = QueueSettings(default_run_time=100)
     told = {"expected": 40, "bound": 90}

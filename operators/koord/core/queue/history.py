@@ -1,6 +1,7 @@
 """How long units of a queue ran, by kind: what the next one of the kind is expected to take.
 
-Bounded, and each user has his part: whoever has most kinds loses his oldest one.
+Bounded, and each user has his part: whoever has most kinds loses one, the oldest that ran once
+first.
 Nothing here knows pods, or where it is kept.
 """
 
@@ -65,12 +66,13 @@ class RunHistory:
         return True
 
     def estimate(self, kind: RunKind) -> Estimate | None:
-        """Return what the next run of a kind is expected to take; None: too little is known."""
+        """Return what the next run of a kind is expected to take; None: none has ended."""
         record = self._records.get(kind)
-        if record is None or len(record.seconds) < ENOUGH_RUNS:
+        if record is None:
             return None
         recent = record.seconds[-RECENT_RUNS:]
-        return Estimate(-(-sum(recent) // len(recent)), 2 * max(record.seconds))
+        is_enough = len(record.seconds) >= ENOUGH_RUNS
+        return Estimate(-(-sum(recent) // len(recent)), 2 * max(record.seconds), is_enough)
 
     def records(self) -> Iterator[KindRecord]:
         """Yield all that is remembered, in a fixed order."""
@@ -84,10 +86,13 @@ class RunHistory:
         counts = Counter(user for user, _ in self._records)
         most = max(counts.values())
         greediest = min(user for user, count in counts.items() if count == most)
-        oldest = min(
-            (kept.ended, kept.kind) for kept in self._records.values() if kept.user == greediest
+        # What ran once may never come again: what came again goes after all of these.
+        *_, oldest = min(
+            (kept is record, len(kept.seconds) > 1, kept.ended, kept.kind)
+            for kept in self._records.values()
+            if kept.user == greediest
         )
-        del self._records[greediest, oldest[1]]
+        del self._records[greediest, oldest]
 
 
 class PartsOfLimits:

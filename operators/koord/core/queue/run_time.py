@@ -62,6 +62,8 @@ class Estimate:
 
     expected: int
     bound: int
+    is_enough: bool = True
+    """Whether there were enough runs to go by them alone; few only say more of a limit."""
 
 
 _ALL: Final = 100
@@ -173,10 +175,10 @@ def run_time_of(
     bound = max(
         each + pod.grace for each, (pod, _) in zip(limits, pods, strict=True) if each is not None
     )
-    expected, percent = (
-        _estimate(stated, settings, past.estimate).expected,
-        past.percent_of(longest),
-    )
+    expected = _estimate(stated, settings, past.estimate).expected
+    if stated is None and past.estimate is not None:
+        expected = past.estimate.expected  # also one run says more than a limit
+    percent = past.percent_of(longest)
     if not expected or (expected <= past.ran and percent < _ALL):
         expected = -(-longest * percent // _ALL)
     return RunTime(Knowledge.DECLARED, min(expected, longest), bound + KILL_MARGIN, longest)
@@ -235,7 +237,7 @@ def _stated(pods: Iterable[tuple[Pod, RunTerms]]) -> int | None:
 def _estimate(stated: int | None, settings: QueueSettings, history: Estimate | None) -> RunTime:
     if stated is not None:
         return RunTime(Knowledge.STATED, stated, _one_and_a_half(stated))
-    if history is not None:
+    if history is not None and history.is_enough:
         return RunTime(Knowledge.HISTORY, history.expected, history.bound)
     default = settings.default_run_time
     if default is None:
