@@ -100,7 +100,7 @@ class _Maker:
             if chance.random() < 0.35:
                 self._add_gang(f"g{at}")
             else:
-                self._put(make_pod(f"p{at}"), chance.choice((0, 0, 5, 9, 9, 20)))
+                self._put(make_pod(f"p{at}"), chance.choice((0, 0, 5, 9, 10, 20)))
                 self.left -= 1
             at += 1
         budgets = tuple(
