@@ -11,8 +11,8 @@ from koord.core.model.pods import Pod
 from koord.core.quota.cache import QuotaCache
 from koord.core.quota.session import QuotaSession
 
-IN_CI = 80
-"""Races, some of which show each defect."""
+IN_CI = 16
+"""Races in every run; some of them show each defect."""
 ALL = 1000
 
 _count = QuotaCache.count_pod
@@ -31,7 +31,7 @@ def race_all(seeds: range) -> int:
 
 @pytest.mark.timeout(0)
 def test_two_gangs_and_the_last_gpus() -> None:
-    assert race_all(range(count := examples(24))) >= count // 2
+    assert race_all(range(count := examples(IN_CI))) >= count // 2
 
 
 @pytest.mark.slow

@@ -11,8 +11,8 @@ from koord.core.reservation.ledger import ReservationAccount
 from koord.core.reservation.model import ReservationInfo
 from koord.core.reservation.plugin import Reservations
 
-IN_CI = 100
-"""Races, some of which show each defect."""
+IN_CI = 40
+"""Races in every run; some of them show each defect, a rare one the last."""
 ALL = 1000
 
 
@@ -30,7 +30,7 @@ def race_all(seeds: range) -> tuple[int, Counter[str]]:
 
 @pytest.mark.timeout(0)
 def test_an_owner_and_the_end_of_its_reservation() -> None:
-    crashes, owned = race_all(range(count := examples(40)))
+    crashes, owned = race_all(range(count := examples(IN_CI)))
     assert crashes >= count // 4
     for end in ENDS:
         assert owned[end] > 0, end
@@ -55,4 +55,4 @@ DEFECTS = {
 @pytest.mark.parametrize("defect", DEFECTS)
 def test_a_defect_is_found(defect: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(*DEFECTS[defect])
-    assert any(run_race(make_race(seed)).violations for seed in range(IN_CI))
+    assert any(run_race(make_race(seed)).violations for seed in reversed(range(IN_CI)))
