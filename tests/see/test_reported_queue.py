@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,7 +12,7 @@ from tests.builders import make_node, make_pod, make_pod_group, make_quota
 from tests.cli.readings import NOW, make_condition
 from tests.cluster import make_cluster
 
-from koord.answers import planned_units
+from koord.answers import queue_view
 from koord.answers.queue_sight import SeenEntries, WaitingQueue, hide_others
 from koord.answers.reading import Reading, Target, TargetDetails, TargetKind
 from koord.answers.redaction import Sight
@@ -19,9 +21,11 @@ from koord.answers.standing import QueueStanding
 from koord.answers.waiting import find_waiting
 from koord.api.keys import operators
 from koord.core.engine.cycle import Cycle
+from koord.see.cluster_routes import QUEUE
+from koord.see.paging import parse_query, select
 from koord.see.route import Ask
 from koord.see.routes import ROUTES
-from koord.see.snapshots import Snapshot
+from koord.see.snapshots import Snapshot, Snapshots
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -122,7 +126,7 @@ def test_no_list_is_planned(
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("something is planned")
 
-    monkeypatch.setattr(planned_units, "plan", refuse)
+    monkeypatch.setattr(queue_view, "plan_waiting", refuse)
     monkeypatch.setattr(Cycle, "expect", refuse)
     reading = follow(make_scene(), team_a__moe_0="NoDomainFits")
     for sight in SIGHTS[:4]:
@@ -170,3 +174,32 @@ def test_a_strangers_reason_is_its_code_alone() -> None:
     entries = find_waiting(follow(make_scene(), team_a__moe_0="NoDomainFits"), HERE)
     seen = WaitingQueue(entries, SeenEntries()).see(Sight(frozenset({"team-b"})))
     assert (seen[0].reason.code, seen[0].reason.text(), seen[0].gpus) == ("NoDomainFits", "", 16)
+
+
+@pytest.mark.parametrize("sight", SIGHTS, ids=str)
+@pytest.mark.parametrize("name", QUEUE.sorts)
+def test_an_order_that_is_shared_between_askers_is_that_of_each_of_them(
+    name: str, sight: Sight
+) -> None:
+    entries = find_waiting(follow(make_scene()), HERE)
+    queue = WaitingQueue(entries, SeenEntries())
+    queue.see(Sight(frozenset({"team-c"})))
+    for sign in ("", "-"):
+        query = parse_query({"sort": f"{sign}{name}"}, QUEUE, "i")
+        seen = queue.see(sight)
+        for _ in range(2):
+            assert select(seen, query, QUEUE) == select(tuple(seen), query, QUEUE)
+
+
+async def test_who_asks_waits_for_one_event_of_streams_at_most() -> None:
+    snapshots, done = Snapshots(lambda: (follow(make_scene()), HERE)), []
+    try:
+        events = [
+            asyncio.create_task(snapshots.follow(partial(done.append, at))) for at in range(5)
+        ]
+        await asyncio.sleep(0)
+        await snapshots.answer(partial(done.append, "asked"))
+        await asyncio.gather(*events)
+    finally:
+        snapshots.close()
+    assert done.index("asked") <= 1

@@ -6,15 +6,16 @@ once for all of them, and of a unit that has not changed it is kept.
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import count
 from typing import Any, Final, overload
 
 from typing_extensions import override
 
 from koord.answers.encoding import encode
 from koord.answers.queue_view import QueueEntry
-from koord.answers.redaction import Sight, redact
+from koord.answers.redaction import EVERYTHING, Sight, redact
 from koord.answers.reports import ReportedReason
 
 MOST_SIGHTS: Final = 64
@@ -50,6 +51,23 @@ def _hide_wholly(entry: QueueEntry, stranger: Sight) -> QueueEntry:
     return replace(hidden, reason=reason, quotas=entry.quotas if stranger.quotas else ())
 
 
+@dataclass(frozen=True, slots=True)
+class QueueOrder:
+    """An order of entries: by ``value``, then by ``key``. Equal ones have the same ``name``."""
+
+    name: str
+    is_descending: bool
+    value: Callable[[QueueEntry], Any] = field(compare=False)
+    key: Callable[[QueueEntry], str] = field(compare=False)
+
+    def rank(self, entry: QueueEntry, at: int) -> "_Ranked":
+        return self.value(entry), self.key(entry), at
+
+
+_Ranked = tuple[Any, str, int]
+"""What an entry is sorted by, and where it is in the queue."""
+
+
 class SeenQueue(Sequence[QueueEntry]):
     """What waits as somebody sees it, in order.
 
@@ -64,10 +82,19 @@ class SeenQueue(Sequence[QueueEntry]):
     ) -> None:
         self.by_namespace = by_namespace
         self._list_all = list_all
+        self._sort: Callable[[QueueOrder], list[QueueEntry]] | None = None
 
     @cached_property
     def entries(self) -> Sequence[QueueEntry]:
         return self._list_all()
+
+    def set_sort(self, sort: "Callable[[QueueOrder], list[QueueEntry]]") -> None:
+        """Have all of it sorted by this."""
+        self._sort = sort
+
+    def sorted_by(self, order: "QueueOrder") -> list[QueueEntry] | None:
+        """Return all of it in an order, if that takes less than to sort it; else None."""
+        return None if self._sort is None else self._sort(order)
 
     @override
     def __len__(self) -> int:
@@ -145,9 +172,10 @@ class WaitingQueue:
     """All that waits at one moment, with the names of all."""
 
     def __init__(self, entries: tuple[QueueEntry, ...], seen: SeenEntries) -> None:
-        self._entries = entries
+        self.entries = entries
         self._seen = seen
-        self._strangers: dict[Sight, list[QueueEntry]] = {}
+        self._strangers: dict[Sight, Sequence[QueueEntry]] = {EVERYTHING: entries}
+        self._orders: dict[tuple[Sight, QueueOrder], list[_Ranked]] = {}
         self._places: dict[str, list[int]] = {}
         for at, entry in enumerate(entries):
             for namespace in entry.namespaces:
@@ -155,34 +183,48 @@ class WaitingQueue:
 
     def see(self, sight: Sight) -> SeenQueue:
         """Return it as an asker sees it: the same as by ``hide_others``."""
-        if sight.is_whole:
-            by_namespace = {
-                name: [self._entries[at] for at in places] for name, places in self._places.items()
-            }
-            return SeenQueue(lambda: self._entries, by_namespace)
         places = self._places
         if sight.namespaces is not None:
             places = {name: places[name] for name in sight.namespaces if name in places}
         shown = sorted({at for of_namespace in places.values() for at in of_namespace})
-        entries = [self._entries[at] for at in shown]
-        seen = self._seen.see(sight, entries, lambda entry: redact(entry, sight.hide))
-        row_at = dict(zip(shown, seen, strict=True))
+        entries = [self.entries[at] for at in shown]
+        if not sight.is_whole:
+            entries = self._seen.see(sight, entries, lambda entry: redact(entry, sight.hide))
+        own = dict(zip(shown, entries, strict=True))
+        by_namespace = {name: [own[at] for at in of_name] for name, of_name in places.items()}
+        others = EVERYTHING if sight.namespaces is None else _without_namespaces(sight)
 
         def list_all() -> Sequence[QueueEntry]:
-            if sight.namespaces is None:
-                return seen
-            rows = list(self._see_as_stranger(_without_namespaces(sight)))
-            for at, row in row_at.items():
+            rows = list(self._see_as_stranger(others))
+            for at, row in own.items():
                 rows[at] = row
             return rows
 
-        by_namespace = {name: [row_at[at] for at in of_name] for name, of_name in places.items()}
-        return SeenQueue(list_all, by_namespace)
+        seen = SeenQueue(list_all, by_namespace)
+        if sight.namespaces is not None or sight.is_whole:
+            shown_as_own = {} if sight.is_whole else own
+            seen.set_sort(lambda order: self._sort(others, shown_as_own, order))
+        return seen
+
+    def _sort(
+        self, others: Sight, own: Mapping[int, QueueEntry], order: QueueOrder
+    ) -> list[QueueEntry]:
+        """Return all in an order: that of strangers, in which own entries take their places."""
+        rows, key = self._see_as_stranger(others), (others, order)
+        if key not in self._orders:
+            ranked = sorted(map(order.rank, rows, count()), reverse=order.is_descending)
+            self._orders[key] = ranked
+        if not own:
+            return [rows[at] for _, _, at in self._orders[key]]
+        ranked = [each for each in self._orders[key] if each[2] not in own]
+        ranked += [order.rank(row, at) for at, row in own.items()]
+        ranked.sort(reverse=order.is_descending)
+        return [own[at] if at in own else rows[at] for _, _, at in ranked]
 
     def _see_as_stranger(self, stranger: Sight) -> Sequence[QueueEntry]:
         if stranger not in self._strangers:
             rows = self._seen.see(
-                stranger, self._entries, lambda entry: _hide_wholly(entry, stranger)
+                stranger, self.entries, lambda entry: _hide_wholly(entry, stranger)
             )
             self._strangers[stranger] = rows
         return self._strangers[stranger]

@@ -17,10 +17,10 @@ from koord.answers.hidden_amounts import (
     hide_in_quota,
 )
 from koord.answers.overview import Overview, see_overview, view_overview
-from koord.answers.queue_sight import SeenQueue
+from koord.answers.queue_sight import QueueOrder, SeenQueue
 from koord.answers.queue_view import QueueEntry
 from koord.answers.quota_view import QuotaView, encode_in_full, view_quota, view_quotas
-from koord.answers.redaction import EVERYTHING, HiddenName, redact
+from koord.answers.redaction import HiddenName, redact
 from koord.answers.reservations import view_reservation
 from koord.answers.topology import view_topology
 from koord.answers.usage_view import NodeUsage, view_nodes, view_pod
@@ -41,7 +41,7 @@ def show_overview(snapshot: Snapshot, _: Ask) -> Any:
         return view_overview(waiting, _view_models(snapshot), _view_quotas(snapshot), sick)
 
     if sight.amounts:
-        view = snapshot.share("overview", lambda: sum_up(snapshot.queue.see(EVERYTHING)))
+        view = snapshot.share("overview", lambda: sum_up(snapshot.queue.entries))
     else:
         view = sum_up(snapshot.waiting)
     return encode(hide_in_overview(see_overview(view, sight), sight))
@@ -75,7 +75,7 @@ def list_quotas(snapshot: Snapshot, _: Ask) -> list[Row]:
 
 def show_quota(snapshot: Snapshot, ask: Ask) -> Any:
     sight, name = snapshot.reading.sight, ask.parts["name"]
-    waiting = snapshot.queue.see(EVERYTHING)
+    waiting = snapshot.queue.entries
     is_seen = sight.sees_quota(name)
     view = view_quota(snapshot.reading.state, name, waiting) if is_seen else None
     if view is None:
@@ -200,6 +200,14 @@ def _narrow(entries: Sequence[QueueEntry], filters: Mapping[str, str]) -> Sequen
     return entries.by_namespace.get(namespace, ())
 
 
+def _sort_queue(entries: Sequence[QueueEntry], sort: str) -> list[QueueEntry] | None:
+    """Return all that waits by one of the sorts: most of it is the same for all who ask."""
+    if not isinstance(entries, SeenQueue):
+        return None
+    name = sort.removeprefix("-")
+    return entries.sorted_by(QueueOrder(name, name != sort, QUEUE.sorts[name], _unit_of))
+
+
 QUEUE: Final = ListForm(
     key=_unit_of,
     sorts={
@@ -217,6 +225,7 @@ QUEUE: Final = ListForm(
     },
     write=encode,
     narrow=_narrow,
+    sort=_sort_queue,
 )
 BY_NAME: Final = ListForm(key=lambda row: row["name"], sorts={"name": lambda row: row["name"]})
 NODES: Final = ListForm(

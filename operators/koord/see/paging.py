@@ -60,6 +60,8 @@ class ListForm:
     )
     """Returns those entries, in their order, that filters may choose, where that is known: of
     thousands of them few are looked at."""
+    sort: Callable[[Sequence[Entry], str], list[Entry] | None] = lambda *_: None
+    """Returns all entries by one of ``sorts``, with ``-`` the other way round, if known."""
 
     @property
     def parameters(self) -> tuple[str, ...]:
@@ -154,6 +156,10 @@ def _continue(query: ListQuery, token: str, instance: str) -> ListQuery:
 def select(entries: Sequence[Entry], query: ListQuery, form: ListForm) -> list[Entry]:
     """Return all entries that are asked for, in order, whatever page they are on."""
     order, (begin, end) = form.sorts[query.sort], query.between
+    if not (query.filters or query.search or begin or end):
+        known = form.sort(entries, f"{'-' * query.is_descending}{query.sort}")
+        if known is not None:
+            return known
     filters = [(form.filters[name], value) for name, value in query.filters.items()]
     chosen = [
         entry

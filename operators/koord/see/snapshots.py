@@ -254,6 +254,7 @@ class Snapshots:
         self._apart = ThreadPoolExecutor(1, "apart")
         self._fetcher = ThreadPoolExecutor(_FETCHERS, "fetching")
         self._turns = asyncio.Semaphore(1)
+        self._followers = asyncio.Semaphore(1)
         self._answered_at = time.monotonic()
         """When somebody asked last, or at first."""
         self._changed = asyncio.Condition()
@@ -348,6 +349,14 @@ class Snapshots:
     async def plan(self, compute: Callable[[], T]) -> T:
         """Compute what takes long, one at a time: what is quick waits for one of them at most."""
         async with self._turns:
+            return await self.answer(compute)
+
+    async def follow(self, compute: Callable[[], T]) -> T:
+        """Compute what a stream tells next, one at a time: who asks waits for one of them at most.
+
+        Whenever something has changed all streams want to tell it at once.
+        """
+        async with self._followers:
             return await self.answer(compute)
 
     async def fetch(self, compute: Callable[[], T]) -> T:

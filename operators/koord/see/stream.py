@@ -271,7 +271,7 @@ class EventStreams:
     async def _next_event(self, topic: Topic, asker: Asker, sight: Sight) -> bytes:
         route, snapshots = topic.route, self._snapshots
         sight = await see_object(asker, sight, route.answer, topic.ask.parts)
-        compute = snapshots.plan if route.plans else snapshots.answer
+        compute = snapshots.plan if route.plans else snapshots.follow
         return await compute(_NextEvent(topic, snapshots, sight))
 
     def _sign(self) -> bytes:
