@@ -458,7 +458,8 @@ class Queue:
 
     def _wake(self, hints: QueueingHints, *, is_moved: bool) -> None:
         """Requeue units that the changes concern; ``is_moved``: node labels changed."""
-        for key, blocked in self.blocked.concerned_by(is_room_only=hints.is_room_changed):
+        is_room_changed = hints.is_room_changed or is_moved
+        for key, blocked in self.blocked.concerned_by(is_room_only=is_room_changed):
             wakes_on = blocked.reason.wakes_on
             is_relevant = wakes_on is WakesOn.ANY_CHANGE or (
                 is_moved and wakes_on is WakesOn.RELABELLED_NODES

@@ -5,13 +5,15 @@ A tenant may have thousands of units that wait. Decides nothing: what concerns a
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from typing_extensions import override
 
 from koord.core.model.plan import Unit, UnitKey
 from koord.core.model.pods import Pod
 from koord.core.model.reasons import Reason, WakesOn
+
+_ROOM: Final = frozenset({WakesOn.ROOM, WakesOn.RELABELLED_NODES})
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +33,8 @@ class RefusedUnits(dict[UnitKey, Blocked]):
         self._by_domain: dict[str, dict[UnitKey, None]] = {}
         """Plugin that says when its refusals are worth another try -> those."""
         self._need_room: dict[UnitKey, None] = {}
-        """Units that wait for room alone: other pods that come or go do not matter to them."""
+        """Units that wait for room alone, or for labels of nodes that give it: other pods that come
+        or go do not matter to them."""
         self._others: dict[UnitKey, None] = {}
 
     def by_domain(self) -> Mapping[str, Collection[UnitKey]]:
@@ -39,7 +42,9 @@ class RefusedUnits(dict[UnitKey, Blocked]):
         return self._by_domain
 
     def concerned_by(self, *, is_room_only: bool) -> Iterator[tuple[UnitKey, Blocked]]:
-        """Yield those of no domain that changes may concern; ``is_room_only``: of any kind.
+        """Yield those of no domain that changes may concern.
+
+        ``is_room_only``: also those that nothing but room, or labels of nodes, may help.
 
         They may be removed on the way.
         """
@@ -80,7 +85,7 @@ class RefusedUnits(dict[UnitKey, Blocked]):
         wakes_on = blocked.reason.wakes_on
         if wakes_on is WakesOn.DOMAIN:
             return self._by_domain.setdefault(blocked.reason.domain, {})
-        is_plain = wakes_on is WakesOn.ROOM and all(map(_needs_room_only, blocked.pods))
+        is_plain = wakes_on in _ROOM and all(map(_needs_room_only, blocked.pods))
         return self._need_room if is_plain else self._others
 
 
