@@ -22,13 +22,21 @@ if TYPE_CHECKING:
 
     from tests.cluster import FakeCluster
 
+    from koord.see.token_access import TokenAccess
+
 KEY = "the-key"
 
 
 class Stage:
     """A server in a thread of its own; the cluster is changed between readings."""
 
-    def __init__(self, cluster: FakeCluster, sight: Sight, on_demand: OnDemand | None) -> None:
+    def __init__(
+        self,
+        cluster: FakeCluster,
+        sight: Sight,
+        on_demand: OnDemand | None,
+        access: TokenAccess | None = None,
+    ) -> None:
         self.cluster = cluster
         self.sight = sight
         self.problem = ""
@@ -36,8 +44,8 @@ class Stage:
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
         self._snapshots = Snapshots(self._read, on_demand=on_demand)
-        self._access = KeyAccess(KEY)
-        self._server = Server(self._snapshots, self._access)
+        self._key = KeyAccess(KEY)
+        self._server = Server(self._snapshots, access or self._key)
         self._runner: web.AppRunner | None = None
         self.root = self._call(self._start())
 
@@ -48,11 +56,11 @@ class Stage:
         self._runner = web.AppRunner(self._server.make_app(), shutdown_timeout=0.1)
         await self._runner.setup()
         await web.TCPSite(self._runner, "127.0.0.1", 0).start()
-        self._access.port = int(self._runner.addresses[0][1])
+        self._key.port = int(self._runner.addresses[0][1])
         await self._snapshots.read_once()
         assert self._snapshots.last is not None
         await self._snapshots.answer(self._snapshots.last.prepare)
-        return f"http://127.0.0.1:{self._access.port}"
+        return f"http://127.0.0.1:{self._key.port}"
 
     @property
     def streams(self) -> int:
@@ -84,9 +92,13 @@ class Stage:
 
 @contextmanager
 def open_stage(
-    cluster: FakeCluster, sight: Sight = EVERYTHING, on_demand: OnDemand | None = None
+    cluster: FakeCluster,
+    sight: Sight = EVERYTHING,
+    on_demand: OnDemand | None = None,
+    access: TokenAccess | None = None,
 ) -> Iterator[Stage]:
-    stage = Stage(cluster, sight, on_demand)
+    """Serve a cluster to whoever has the key, or to those whom ``access`` lets in."""
+    stage = Stage(cluster, sight, on_demand, access)
     try:
         yield stage
     finally:
