@@ -95,7 +95,11 @@ async def open_port(
     readings = Snapshots(make_reading)
     opened: list[int] = []
 
+    failures = [OSError("the address is in use")]
+
     async def note(*arguments: Any) -> asyncio.Server:
+        if failures:  # it is tried again
+            raise failures.pop()
         server = await listen(*arguments)
         opened.append(server.sockets[0].getsockname()[1])
         asking.number = opened[-1]

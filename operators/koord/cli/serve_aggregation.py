@@ -90,11 +90,11 @@ class AggregationPort:
         """Serve to those whom ``proxy`` says, until there are others."""
         try:
             context = self._make_context(proxy)
-        except InvalidFrontProxy as error:
+            server = await self.listen(runner, self.visitors, self.address, context)
+        except (InvalidFrontProxy, OSError) as error:
             self.problem = str(error)
             log.warning("Cannot serve the aggregation layer", extra={"problem": self.problem})
             return
-        server = await self.listen(runner, self.visitors, self.address, context)
         self.proxy, self.problem = proxy, ""
         host, port, *_ = server.sockets[0].getsockname()
         log.info("Serving the aggregation layer", extra={"address": host, "port": port})
