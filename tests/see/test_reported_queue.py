@@ -13,6 +13,7 @@ from tests.cli.readings import NOW, make_condition
 from tests.cluster import make_cluster
 
 from koord.answers import queue_view
+from koord.answers.encoding import encode
 from koord.answers.queue_sight import SeenEntries, WaitingQueue, hide_others
 from koord.answers.reading import Reading, Target, TargetDetails, TargetKind
 from koord.answers.redaction import Sight
@@ -21,6 +22,7 @@ from koord.answers.standing import QueueStanding
 from koord.answers.waiting import find_waiting
 from koord.api.keys import operators
 from koord.core.engine.cycle import Cycle
+from koord.core.queue.turns import StartReservation
 from koord.see.cluster_routes import QUEUE
 from koord.see.paging import parse_query, select
 from koord.see.route import Ask
@@ -203,3 +205,14 @@ async def test_who_asks_waits_for_one_event_of_streams_at_most() -> None:
     finally:
         snapshots.close()
     assert done.index("asked") <= 1
+
+
+@pytest.mark.parametrize("namespace", ["team-a", "team-b"])
+def test_reserved_nodes_are_named_to_those_who_may_list_nodes(namespace: str) -> None:
+    reservation = StartReservation(kind="Timed", start=60, since=0, nodes={"n0": 2})
+    told = QueueStanding("team-a", 1, 1, 0, 0, "Reserved", reservation=reservation)
+    entries = find_waiting(replace(follow(make_scene()), standings={GANG: told}), HERE)
+    for sees_nodes in (True, False):
+        sight = Sight(frozenset({namespace}), nodes=sees_nodes)
+        seen = WaitingQueue(entries, SeenEntries()).see(sight)
+        assert ("n0" in str(encode(seen[0])["turn"]["reservation"])) is sees_nodes

@@ -28,7 +28,7 @@ def hide_others(entries: Iterable[QueueEntry], sight: Sight) -> tuple[QueueEntry
         return tuple(entries)
     stranger = _without_namespaces(sight)
     return tuple(
-        redact(entry, sight.hide) if _is_seen(entry, sight) else _hide_wholly(entry, stranger)
+        _hide_names(entry, sight) if _is_seen(entry, sight) else _hide_wholly(entry, stranger)
         for entry in entries
     )
 
@@ -44,8 +44,18 @@ def _without_namespaces(sight: Sight) -> Sight:
     )
 
 
+def _hide_names(entry: QueueEntry, sight: Sight) -> QueueEntry:
+    """Return an entry without names that are not to be seen, of reserved nodes among them."""
+    hidden = redact(entry, sight.hide)
+    standing = hidden.standing
+    if sight.nodes or standing is None or standing.reservation is None:
+        return hidden
+    reservation = replace(standing.reservation, nodes={})
+    return replace(hidden, standing=replace(standing, reservation=reservation))
+
+
 def _hide_wholly(entry: QueueEntry, stranger: Sight) -> QueueEntry:
-    hidden = redact(entry, stranger.hide)
+    hidden = _hide_names(entry, stranger)
     # It quotes a condition of theirs, or names what only they know: quotas, claims, topologies.
     reason = ReportedReason(entry.reason.code, "")
     return replace(hidden, reason=reason, quotas=entry.quotas if stranger.quotas else ())
@@ -189,7 +199,7 @@ class WaitingQueue:
         shown = sorted({at for of_namespace in places.values() for at in of_namespace})
         entries = [self.entries[at] for at in shown]
         if not sight.is_whole:
-            entries = self._seen.see(sight, entries, lambda entry: redact(entry, sight.hide))
+            entries = self._seen.see(sight, entries, lambda entry: _hide_names(entry, sight))
         own = dict(zip(shown, entries, strict=True))
         by_namespace = {name: [own[at] for at in of_name] for name, of_name in places.items()}
         others = EVERYTHING if sight.namespaces is None else _without_namespaces(sight)
