@@ -101,6 +101,8 @@ class QuotaCache:
         self.charged = charged if charged is not None else {}
         """Pod on a node -> the quota that it was charged to when it was first counted there."""
         self._bindings = -1
+        self._shared: frozenset[str] = frozenset()
+        """The namespaces that several quotas list, as of then."""
         self.solutions: dict[TreeId, Solution] = {}
         """Tree -> what was computed last."""
         self.failures: dict[TreeId, Exception] = {}
@@ -227,7 +229,9 @@ class QuotaCache:
         moved = {
             quota_key for quota_key in before if before[quota_key] != self._bindings_of[quota_key]
         }
-        moved |= {self.quota_key_of(pod) for pod, _ in self._seen.values()} - before.keys()
+        shared, self._shared = self._shared, self.catalog.registry.shared
+        if shared != self._shared:  # then more or less of a pod decides
+            moved |= {self.quota_key_of(pod) for pod, _ in self._seen.values()} - before.keys()
         if not moved and known_names == self._known_names:
             return []
         pods = [

@@ -219,6 +219,11 @@ class ActiveQuotas:
         """Whether any quota has a ``max_priority``."""
         return bool(self._limiting)
 
+    @property
+    def shared(self) -> frozenset[str]:
+        """The namespaces that several quotas list."""
+        return frozenset(filter(self.is_shared, self.owners))
+
     def is_shared(self, namespace: str) -> bool:
         """Whether several quotas list a namespace, so that more of a pod decides on its quota."""
         return len(self.owners.get(namespace, ())) > 1
