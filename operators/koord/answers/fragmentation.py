@@ -221,11 +221,11 @@ class CountedNodes:
 def _list_amounts(cycle: Cycle) -> list[tuple[int, ...]]:
     """Return what is there and what is used of each row, of all that GPUs are counted by."""
     columns = [cycle.table.columns.get(name) for name in (*sorted(CARDS), CPU, MEMORY, PODS)]
-    known = [column for column in columns if column is not None]
+    present = [column for column in columns if column is not None]
     return list(
         zip(
-            *(cycle.table.allocatable[column].tolist() for column in known),
-            *(cycle.used[column].tolist() for column in known),
+            *(cycle.table.allocatable[column].tolist() for column in present),
+            *(cycle.used[column].tolist() for column in present),
             strict=True,
         )
     )

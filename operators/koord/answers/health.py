@@ -139,9 +139,11 @@ def encode_finding(finding: HealthFinding) -> dict[str, Any]:
 
 def _find_nodes(state: ClusterState, _now: float) -> Iterator[HealthFinding]:
     nodes = (state.table.node_at(row) for _, row in state.table.live_rows())
-    found = [(node, finding) for node in nodes if (finding := _describe_node(node)) is not None]
-    gpus = count_gpus_of_nodes(state) if found else {}
-    for node, (reason, severity, message, do_this) in found:
+    sick_nodes = [
+        (node, finding) for node in nodes if (finding := _describe_node(node)) is not None
+    ]
+    gpus = count_gpus_of_nodes(state) if sick_nodes else {}
+    for node, (reason, severity, message, do_this) in sick_nodes:
         of_node = gpus.get(node.name)
         out = 0 if of_node is None else of_node.total if of_node.is_down else of_node.stranded
         subject = SickSubject("Node", node.name)

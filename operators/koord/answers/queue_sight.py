@@ -202,10 +202,10 @@ class WaitingQueue:
             entries = self._seen.see(sight, entries, lambda entry: _hide_names(entry, sight))
         own = dict(zip(shown, entries, strict=True))
         by_namespace = {name: [own[at] for at in of_name] for name, of_name in places.items()}
-        others = EVERYTHING if sight.namespaces is None else _without_namespaces(sight)
+        stranger = EVERYTHING if sight.namespaces is None else _without_namespaces(sight)
 
         def list_all() -> Sequence[QueueEntry]:
-            rows = list(self._see_as_stranger(others))
+            rows = list(self._see_as_stranger(stranger))
             for at, row in own.items():
                 rows[at] = row
             return rows
@@ -213,14 +213,14 @@ class WaitingQueue:
         seen = SeenQueue(list_all, by_namespace)
         if sight.namespaces is not None or sight.is_whole:
             shown_as_own = {} if sight.is_whole else own
-            seen.set_sort(lambda order: self._sort(others, shown_as_own, order))
+            seen.set_sort(lambda order: self._sort(stranger, shown_as_own, order))
         return seen
 
     def _sort(
-        self, others: Sight, own: Mapping[int, QueueEntry], order: QueueOrder
+        self, stranger: Sight, own: Mapping[int, QueueEntry], order: QueueOrder
     ) -> list[QueueEntry]:
         """Return all in an order: that of strangers, in which own entries take their places."""
-        rows, key = self._see_as_stranger(others), (others, order)
+        rows, key = self._see_as_stranger(stranger), (stranger, order)
         if key not in self._orders:
             ranked = sorted(map(order.rank, rows, count()), reverse=order.is_descending)
             self._orders[key] = ranked

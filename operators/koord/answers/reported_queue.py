@@ -33,7 +33,7 @@ _GATED: Final = "SchedulingGated"
 
 
 @dataclass(slots=True)
-class _Row:
+class _ReportedRow:
     """A unit, and its entry with what that was made of: while it is the same, so is the entry."""
 
     unit: Unit
@@ -50,7 +50,7 @@ class ReportedQueue:
     """The entries of one state, of which those of unchanged units are kept."""
 
     def __init__(self) -> None:
-        self._rows: dict[UnitKey, _Row] = {}
+        self._rows: dict[UnitKey, _ReportedRow] = {}
 
     def view(self, reading: Reading) -> tuple[QueueEntry, ...]:
         """Return what waits: units in order, then what is not complete, by name."""
@@ -58,7 +58,7 @@ class ReportedQueue:
         queue, units = find_queue(state), find_pending(state)
         preempting = {each.unit for each in state.nominations}
         bindings = state.quotas.bindings_version
-        rows, entries, ahead = dict[UnitKey, _Row](), list[QueueEntry](), 0
+        rows, entries, ahead = dict[UnitKey, _ReportedRow](), list[QueueEntry](), 0
         for position, unit in enumerate(units, start=1):
             row = self._rows.get(unit.key)
             if row is None or row.unit is not unit or row.bindings is not bindings:
@@ -84,13 +84,13 @@ def view_reported_queue(reading: Reading) -> tuple[QueueEntry, ...]:
     return follower.view(reading)
 
 
-def _make_row(state: ClusterState, unit: Unit, bindings: object) -> _Row:
+def _make_row(state: ClusterState, unit: Unit, bindings: object) -> _ReportedRow:
     entry = make_entry(state, unit, QueuePlace(0, 0), NOT_KNOWN)
     pods = tuple(pod.key for pod in unit.pods)
-    return _Row(unit, gangs_of(unit), pods, bindings, None, None, None, entry)
+    return _ReportedRow(unit, gangs_of(unit), pods, bindings, None, None, None, entry)
 
 
-def _update(row: _Row, reading: Reading, preempting: Reason | None) -> None:
+def _update(row: _ReportedRow, reading: Reading, preempting: Reason | None) -> None:
     """Bring an entry up to date with what the operators told of its unit."""
     report = _find_report(row, reading)
     standings = reading.standings
@@ -109,7 +109,7 @@ def _update(row: _Row, reading: Reading, preempting: Reason | None) -> None:
     row.entry = replace(row.entry, reason=reason, standing=standing)
 
 
-def _find_report(row: _Row, reading: Reading) -> SeenCondition | Reported | None:
+def _find_report(row: _ReportedRow, reading: Reading) -> SeenCondition | Reported | None:
     """Return what the operators told of a unit: on its PodGroups, else on a pod of it."""
     for gang in row.gangs:
         details = reading.all_details.get((TargetKind.POD_GROUP, gang))

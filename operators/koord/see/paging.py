@@ -157,9 +157,9 @@ def select(entries: Sequence[Entry], query: ListQuery, form: ListForm) -> list[E
     """Return all entries that are asked for, in order, whatever page they are on."""
     order, (begin, end) = form.sorts[query.sort], query.between
     if not (query.filters or query.search or begin or end):
-        known = form.sort(entries, f"{'-' * query.is_descending}{query.sort}")
-        if known is not None:
-            return known
+        in_order = form.sort(entries, f"{'-' * query.is_descending}{query.sort}")
+        if in_order is not None:
+            return in_order
     filters = [(form.filters[name], value) for name, value in query.filters.items()]
     chosen = [
         entry
