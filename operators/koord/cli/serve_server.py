@@ -41,6 +41,7 @@ from koord.kube.errors import KubeError
 from koord.runtime.address import Address, parse_address
 from koord.runtime.app import freeze_garbage_collection, raise_descriptor_limit
 from koord.runtime.connections import count_descriptors
+from koord.runtime.heap import share_heap
 from koord.runtime.logs import FailureLines, configure_logging
 from koord.runtime.reviews import AccessReviews, TokenReviews
 from koord.runtime.settings import (
@@ -91,6 +92,7 @@ def serve(config: Path | None, kubeconfig: str, context: str) -> None:
     configure_logging(settings.log_format)
     gc.enable()
     raise_descriptor_limit()
+    share_heap()
     FAILURES.report = FailureLines().report
     see = settings.of(SeeSettings)
     try:
