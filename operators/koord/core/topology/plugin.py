@@ -21,7 +21,7 @@ from koord.core.engine.plugin import (
 from koord.core.model.nodes import Node
 from koord.core.model.plan import Unit
 from koord.core.topology.cache import Topology, TopologyCache
-from koord.core.topology.strategy.domain_room import DomainRoom
+from koord.core.topology.strategy.domain_room import SharedDomainRoom
 from koord.core.topology.strategy.gang_topology import TopologyStrategy
 from koord.core.topology.strategy.topology_view import PodAttraction, TopologyView
 
@@ -82,4 +82,4 @@ class TopologySession(Strategic):
 
     @override
     def room_check(self, room_of: RoomOf) -> Callable[[Unit], bool]:
-        return DomainRoom(self._cycle, self.view, room_of).may_hold
+        return SharedDomainRoom(self._cycle, self.view, room_of).may_hold

@@ -32,7 +32,7 @@ Shared: TypeAlias = tuple[int, Sequence[Demand], Sequence[PlacedMember]]
 """A layer, the demands that share one domain of it, and their members that are placed."""
 
 
-class DomainRoom:
+class SharedDomainRoom:
     """The room of domains in one cycle; ``room_of`` says that of nodes."""
 
     def __init__(self, cycle: Cycle, view: TopologyView, room_of: RoomOf) -> None:
