@@ -111,7 +111,7 @@ function When({ row }: { row: QueueEntry }) {
               ? <>behind <Things of={turn.ahead} what="unit" /> with <Things of={turn.gpusAhead} what="GPU" /> that compete for the same</>
               : "and nobody before it competes for the same"}.</>
           )
-          : row.position ? <>Position <strong>{row.position}</strong> in the order of planning, <Things of={row.gpusAhead} what="GPU" /> ahead.</> : "It has no position yet."}
+          : row.position ? <>Position <strong>{row.position}</strong> in the order of planning, <Things of={row.gpusAhead} what="GPU" /> ahead.</> : "No position is known of it."}
         {" "}It has waited for <Since at={row.since} />.
       </p>
       <p class="sentence"><Start entry={row} /></p>
