@@ -33,6 +33,32 @@ class Chance(Enum):
     ALL = auto()
 
 
+class _RoomOnNodes:
+    """Of how many pods of a shape each node may have room.
+
+    Apart from the hints, which keep checks that ask for it: a cycle goes at once when it is left.
+    """
+
+    def __init__(self, cycle: Cycle) -> None:
+        self._cycle = cycle
+        self._measured: dict[PodShape, Ints | None] = {}
+
+    def of(self, shape: PodShape) -> Ints | None:
+        """Return the room, by row; None if it cannot be told."""
+        if shape not in self._measured:
+            self._measured[shape] = self._measure(shape)
+        return self._measured[shape]
+
+    def _measure(self, shape: PodShape) -> Ints | None:
+        if self._cycle.may_use_held_room(shape):
+            return None  # beside what is free, and each hold in its own way
+        if shape.constraints is None:
+            return self._cycle.room(shape)
+        if self._cycle.steps.taken > MOST_PER_CALL:
+            return None
+        return self._cycle.possible_room(shape)
+
+
 class QueueingHints:
     """The effect of changes on refused pods; ``cycle`` is opened after the changes."""
 
@@ -50,11 +76,10 @@ class QueueingHints:
             for term in () if constraints is None else constraints.anti_affinity:
                 self._removed_anti_affinity.add(term.pods)
         self._has_room: dict[tuple[PodShape, bool], bool] = {}
-        self._room: dict[PodShape, Ints | None] = {}
-        """Shape -> of how many pods of it each node may have room; None: it cannot be told."""
+        self._rooms = _RoomOnNodes(cycle)
         self._sums: dict[PodShape, float] = {}
         """Shape -> the sum of that."""
-        checks = [session.room_check(self._rooms_of) for session in cycle.room_checking]
+        checks = [session.room_check(self._rooms.of) for session in cycle.room_checking]
         self._checks = [check for check in checks if check is not None]
         self._free: dict[int, float] = {}
         """Column of the node table -> what is free of it on all nodes together."""
@@ -126,23 +151,9 @@ class QueueingHints:
     def _room_of(self, shape: PodShape) -> float:
         """Return how many pods of a shape fit on all nodes together, or more."""
         if shape not in self._sums:
-            room = self._rooms_of(shape)
+            room = self._rooms.of(shape)
             self._sums[shape] = float("inf") if room is None else float(room.sum())
         return self._sums[shape]
-
-    def _rooms_of(self, shape: PodShape) -> Ints | None:
-        if shape not in self._room:
-            self._room[shape] = self._measure_room(shape)
-        return self._room[shape]
-
-    def _measure_room(self, shape: PodShape) -> Ints | None:
-        if self._cycle.may_use_held_room(shape):
-            return None  # beside what is free, and each hold in its own way
-        if shape.constraints is None:
-            return self._cycle.room(shape)
-        if self._cycle.steps.taken > MOST_PER_CALL:
-            return None
-        return self._cycle.possible_room(shape)
 
     def _may_fit(self, pod: Pod) -> bool:
         """Whether a refused pod may fit now."""
