@@ -15,6 +15,7 @@ ROOT: Final = Path(__file__).parents[1]
 PAGES: Final = {
     "README.md": "start.md",
     "CHANGELOG.md": "changes.md",
+    "examples/headlamp/README.md": "examples/headlamp.md",
     "examples/k9s/README.md": "examples/k9s.md",
     "examples/quota-hook/README.md": "examples/quota-hook.md",
     "skills/koord-why/SKILL.md": "skills/koord-why.md",
