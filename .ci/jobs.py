@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-AT_ONCE = 7
+AT_ONCE = 5
 """The checks without a cluster are one of them; they use more than one processor."""
 PARTS = {"cluster": 6}
 """Groups of tests that are more than one job, and how many."""

@@ -22,7 +22,8 @@ from koord.operators.names import PLACEMENT
 from koord.runtime.registry import OPERATORS
 from koord_sandbox import Component, Sandbox
 
-pytestmark = pytest.mark.sandbox
+pytestmark = [pytest.mark.sandbox, pytest.mark.timeout(400)]
+"""One fixture starts every operator, and plays what all of them do."""
 
 Grant: TypeAlias = tuple[str, str, str]
 """API group, resource with subresource, verb."""

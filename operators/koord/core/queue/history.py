@@ -1,19 +1,21 @@
 """How long units of a queue ran, by kind: what the next one of the kind is expected to take.
 
-Bounded, and each user has his part: whoever has most kinds loses one, the oldest that ran once
-first.
-Nothing here knows pods, or where it is kept.
+Bounded, and each user has his part. Nothing here knows pods, or where it is kept.
 """
 
 from bisect import bisect_right
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from koord.core.queue.kinds_of_users import KindsOfUsers
 from koord.core.queue.run_time import Estimate
 
-MOST_KINDS: Final = 200
+MOST_KINDS: Final = 1000
+"""Kinds of a queue that are remembered."""
+WRITTEN_KINDS: Final = 200
+"""Of those the most that a restart need not find again among pods that have ended."""
 MOST_RUNS: Final = 8
 """Runs that are remembered of a kind."""
 ENOUGH_RUNS: Final = 3
@@ -49,6 +51,7 @@ class RunHistory:
 
     def __init__(self, records: Iterable[KindRecord] = ()) -> None:
         self._records: dict[RunKind, KindRecord] = {}
+        self._kinds = KindsOfUsers()
         for record in sorted(records, key=lambda record: (record.ended, record.user, record.kind)):
             self._keep(record)
         self._before = {kind: record.ended for kind, record in self._records.items()}
@@ -75,24 +78,18 @@ class RunHistory:
         return Estimate(-(-sum(recent) // len(recent)), 2 * max(record.seconds), is_enough)
 
     def records(self) -> Iterator[KindRecord]:
-        """Yield all that is remembered, in a fixed order."""
-        for kind in sorted(self._records):
-            yield self._records[kind]
+        """Yield what is worth most of what is remembered, in a fixed order."""
+        for user, kinds in sorted(self._kinds.choose(WRITTEN_KINDS).items()):
+            for kind in sorted(kinds):
+                yield self._records[user, kind]
 
     def _keep(self, record: KindRecord) -> None:
-        self._records[record.user, record.kind] = record
-        if len(self._records) <= MOST_KINDS:
-            return
-        counts = Counter(user for user, _ in self._records)
-        most = max(counts.values())
-        greediest = min(user for user, count in counts.items() if count == most)
-        # What ran once may never come again: what came again goes after all of these.
-        *_, oldest = min(
-            (kept is record, len(kept.seconds) > 1, kept.ended, kept.kind)
-            for kept in self._records.values()
-            if kept.user == greediest
-        )
-        del self._records[greediest, oldest]
+        key = record.user, record.kind
+        self._records[key] = record
+        # What ran once may never come again.
+        self._kinds.put(*key, (len(record.seconds) > 1, record.ended, record.kind))
+        if len(self._records) > MOST_KINDS:
+            del self._records[self._kinds.take_least(key)]
 
 
 class PartsOfLimits:

@@ -6,7 +6,7 @@ from typing import Final
 from koord.api.elasticquota import ElasticQuotaStatus
 from koord.api.queue import QueueMemoryStatus, RememberedRuns, RememberedUse
 from koord.api.shape import Shape
-from koord.core.queue.history import MOST_KINDS, MOST_RUNS, KindRecord
+from koord.core.queue.history import MOST_RUNS, WRITTEN_KINDS, KindRecord
 from koord.core.queue.memory import QueueRecord
 from koord.core.queue.users import MOST_USERS, UseRecord
 from koord.kube.decode import MALFORMED
@@ -29,7 +29,7 @@ def read_record(status: bytes) -> QueueRecord | None:
         return None
     runs = (
         KindRecord(kept.user, kept.kind, tuple(kept.seconds[-MOST_RUNS:]), kept.ended)
-        for kept in (memory.runs or ())[:MOST_KINDS]
+        for kept in (memory.runs or ())[:WRITTEN_KINDS]
     )
     valid = tuple(run for run in runs if run.seconds and all(map(_is_run_time, run.seconds)))
     ledgers = {
