@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -216,3 +216,12 @@ def test_reserved_nodes_are_named_to_those_who_may_list_nodes(namespace: str) ->
         sight = Sight(frozenset({namespace}), nodes=sees_nodes)
         seen = WaitingQueue(entries, SeenEntries()).see(sight)
         assert ("n0" in str(encode(seen[0])["turn"]["reservation"])) is sees_nodes
+
+
+def test_an_entry_at_another_place_is_the_same_otherwise() -> None:
+    """Whatever fields an entry has: each of them differs here."""
+    values = {each.name: object() for each in fields(queue_view.QueueEntry)}
+    made: Any = queue_view.QueueEntry
+    entry = made(**values)
+    assert entry.move_to(7, 64) == replace(entry, position=7, gpus_ahead=64)
+    assert entry.move_to(entry.position, entry.gpus_ahead) is entry

@@ -8,24 +8,31 @@ which the API server would tell her, too. Knows nothing of why amounts are hidde
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
+from typing import Any, TypeVar
 
 from koord.answers.audit_report import AuditReport
 from koord.answers.fragmentation import Fragmentation, ModelFragmentation
-from koord.answers.overview import GpuSums, Overview
+from koord.answers.overview import Overview
 from koord.answers.queue_view import QueueEntry
 from koord.answers.quota_view import QuotaView
 from koord.answers.redaction import HiddenName, Sight
 from koord.answers.standing import QueueStanding
 from koord.answers.what_if import WhatIfAnswer
 from koord.answers.why import Explanation
-from koord.core.usage.book import BookSum, UsageBook
+from koord.core.usage.book import BookSum, LossKey, OwnerKey, UsageBook
+
+Owned = TypeVar("Owned", OwnerKey, LossKey)
 
 
 def round_down(amount: int) -> int:
     """Return an amount with one significant digit, not above what it is."""
     digits = 10 ** (len(str(abs(amount))) - 1)
     return amount // digits * digits if amount > 0 else amount
+
+
+def _round_fields(value: object, *names: str) -> dict[str, Any]:
+    return {name: round_down(getattr(value, name)) for name in names}
 
 
 def _round_all(amounts: Mapping[str, int]) -> dict[str, int]:
@@ -54,9 +61,7 @@ def _hide_standing(standing: QueueStanding) -> QueueStanding:
     return replace(
         standing,
         position=0,
-        waiting=round_down(standing.waiting),
-        ahead=round_down(standing.ahead),
-        gpus_ahead=round_down(standing.gpus_ahead),
+        **_round_fields(standing, "waiting", "ahead", "gpus_ahead"),
         waits_for=tuple(end for end in standing.waits_for if not _is_hidden(end.name)),
         reported="",  # it names the position
     )
@@ -67,15 +72,8 @@ def hide_in_overview(overview: Overview, sight: Sight) -> Overview:
     if sight.amounts:
         return overview
     gpus = overview.gpus
-    rounded = GpuSums(
-        total=gpus.total,
-        used=round_down(gpus.used),
-        held=round_down(gpus.held),
-        free=round_down(gpus.free),
-        stranded=round_down(gpus.stranded),
-        broken=round_down(gpus.broken),
-        down=round_down(gpus.down),
-    )
+    parts = [part.name for part in fields(gpus) if part.name != "total"]
+    rounded = replace(gpus, **_round_fields(gpus, *parts))
     return replace(overview, gpus=rounded, sick=round_down(overview.sick))
 
 
@@ -88,12 +86,7 @@ def hide_in_fragmentation(value: Fragmentation, sight: Sight) -> Fragmentation:
 def _round_model(model: ModelFragmentation) -> ModelFragmentation:
     return replace(
         model,
-        used=round_down(model.used),
-        held=round_down(model.held),
-        free=round_down(model.free),
-        broken=round_down(model.broken),
-        down=round_down(model.down),
-        shared=round_down(model.shared),
+        **_round_fields(model, "used", "held", "free", "broken", "down", "shared"),
         stranded=_round_all(model.stranded),
         free_by_node={free: round_down(nodes) for free, nodes in model.free_by_node.items()},
         sizes=tuple(
@@ -155,18 +148,18 @@ def hide_in_usage(book: UsageBook, sight: Sight) -> UsageBook:
             key: _round_sum(amount) if _is_hidden(key.namespace) else amount
             for key, amount in book.sums.items()
         },
-        owners=Counter(
-            {
-                key: round_down(held) if _is_hidden(key.owner) else held
-                for key, held in book.owners.items()
-            }
-        ),
-        losses=Counter(
-            {
-                key: round_down(lost) if _is_hidden(key.owner) else lost
-                for key, lost in book.losses.items()
-            }
-        ),
+        owners=_round_others(book.owners),
+        losses=_round_others(book.losses),
+    )
+
+
+def _round_others(amounts: Mapping[Owned, int]) -> Counter[Owned]:
+    """Return the amounts of owners, those of hidden ones with one digit."""
+    return Counter(
+        {
+            key: round_down(amount) if _is_hidden(key.owner) else amount
+            for key, amount in amounts.items()
+        }
     )
 
 
