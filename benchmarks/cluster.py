@@ -18,9 +18,12 @@ import msgspec
 from benchmarks.creator import Order
 from benchmarks.holders import read_holders
 from benchmarks.objects import (
+    BACKFILL,
     NAMESPACE,
+    QUEUE,
     QUOTAS_PATH,
     RESIDENTS,
+    ROOT_QUOTA,
     TOPOLOGIES_PATH,
     groups_path,
     make_namespace,
@@ -78,16 +81,18 @@ class Cluster:
         if residents:
             self.create(self._order_residents())
 
-    def have_quotas(self, *, are_there: bool) -> None:
-        """Create or delete the tree of quotas."""
-        if are_there is self._has_quotas:
-            return
-        self._has_quotas = are_there
+    def have_quotas(self, *, are_there: bool, have_queues: bool) -> None:
+        """Create or delete the tree of quotas; the settings of a queue at its root hold for all."""
+        if are_there is not self._has_quotas:
+            self._has_quotas = are_there
+            if are_there:
+                for quota in make_quotas():
+                    self.box.client.create(QUOTAS_PATH, quota)
+            else:
+                self.box.client.delete(QUOTAS_PATH)
         if are_there:
-            for quota in make_quotas():
-                self.box.client.create(QUOTAS_PATH, quota)
-        else:
-            self.box.client.delete(QUOTAS_PATH)
+            settings = {"metadata": {"annotations": {QUEUE: BACKFILL if have_queues else None}}}
+            self.box.client.patch(f"{QUOTAS_PATH}/{ROOT_QUOTA}", settings)
 
     def create(self, order: Order) -> None:
         """Create pods; return when all exist."""

@@ -29,6 +29,9 @@ RESIDENTS: Final = "residents"
 
 _GROUPS: Final = "scheduling.sigs.k8s.io/v1alpha1"
 QUOTAS_PATH: Final = f"/apis/{_GROUPS}/namespaces/{NAMESPACE}/elasticquotas"
+QUEUE: Final = "operators.koordinator.sh/queue"
+BACKFILL: Final = '{"policy": "Backfill"}'
+ROOT_QUOTA: Final = "org"
 QUOTA_LABEL: Final = "quota.scheduling.koordinator.sh/name"
 DIVISIONS: Final = 4
 TEAMS: Final = 4
@@ -84,9 +87,9 @@ def make_topology() -> dict[str, Any]:
 
 def make_quotas() -> Iterator[dict[str, Any]]:
     """Make a tree of three levels, parents first, in which every max exceeds the capacity."""
-    yield make_quota("org", "", teams=DIVISIONS * TEAMS)
+    yield make_quota(ROOT_QUOTA, "", teams=DIVISIONS * TEAMS)
     for division in range(DIVISIONS):
-        yield make_quota(f"division-{division}", "org", teams=TEAMS)
+        yield make_quota(f"division-{division}", ROOT_QUOTA, teams=TEAMS)
     for name in list_teams():
         yield make_quota(name, f"division-{name.split('-')[1]}")
 

@@ -117,7 +117,8 @@ def _take_turn(
 ) -> _Turn:
     """Measure every scheduler once; ``before`` is the ceiling if it was just measured."""
     cluster.furnish(cell.load.nodes, cell.load.residents)
-    cluster.have_quotas(are_there=cell.load.has_quotas)
+    load = cell.load
+    cluster.have_quotas(are_there=load.has_quotas, have_queues=load.has_queues)
     with (
         cluster.kubelets() if cell.load.has_kubelets else nullcontext(),
         cluster.topology() if cell.load.must_gather else nullcontext(),

@@ -38,6 +38,8 @@ class Load:
     """The layer of the network that each gang must share; empty for no constraint."""
     has_quotas: bool = False
     """Whether every pod belongs to a quota, on the third level of a tree."""
+    has_queues: bool = False
+    """Whether units of these quotas have turns: room is kept for the first that waits."""
     has_devices: bool = False
     """Whether nodes report their GPUs, so that every pod gets a certain one."""
     is_gated_only: bool = False
@@ -79,6 +81,17 @@ FULL: Final = (
     Load("gangs-that-run", 100, 10, 100, CPU, has_kubelets=True, is_gated_only=True),
     Load("no-quotas", 200, 10, 100, CPU, is_gated_only=True, turns="quotas"),
     Load("quotas", 200, 10, 100, CPU, is_gated_only=True, has_quotas=True, turns="quotas"),
+    Load(
+        "quotas-with-queues",
+        200,
+        10,
+        100,
+        CPU,
+        is_gated_only=True,
+        has_quotas=True,
+        has_queues=True,
+        turns="quotas",
+    ),
     Load("gpus", 4000, 1, 500, ONE_GPU, is_gated_only=True, has_devices=True),
     Load("one-gang", 1, 512, 512, WHOLE_NODE, turns="topology"),
     Load(

@@ -165,7 +165,7 @@ def test_what_is_to_be_compared_is_measured_turn_about():
     series = [[cell.load.name for cell in cells] for cells in _divide(make_cells(quick=False))]
     by_turns = {tuple(names) for names in series if len(names) > 1}
     assert by_turns == {
-        ("no-quotas", "quotas"),
+        ("no-quotas", "quotas", "quotas-with-queues"),
         ("one-gang", "one-gang-gathered"),
         ("large-alone", "large"),
     }
@@ -179,7 +179,8 @@ def test_rows_are_chosen_by_a_part_of_their_name():
 
 
 def test_rows_with_and_without_quotas_are_chosen_together():
-    modes = [f"{name}-gated-{mode}" for name in ("no-quotas", "quotas") for mode in Mode]
+    names = ("no-quotas", "quotas", "quotas-with-queues")
+    modes = [f"{name}-gated-{mode}" for name in names for mode in Mode]
     assert Choice(only="quotas").names() == modes
 
 
