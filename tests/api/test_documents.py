@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from koord.api.lint import MAX_FILE_BYTES, UnreadableError, read_documents
+from koord.api.manifest_text import MAX_FILE_BYTES, UnreadableError, read_documents
 
 BOMB = "a0: &a0 [x]\n" + "".join(
     f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]\n" for i in range(1, 30)

@@ -6,7 +6,8 @@ import pytest
 from tests.api.cases import ACCEPTED, REFUSALS, RefusedSpec, make_object
 
 from koord.api.crdgen import RESOURCE_BY_KIND
-from koord.api.lint import lint_documents, read_documents
+from koord.api.lint import lint_documents
+from koord.api.manifest_text import read_documents
 from koord.api.parse import InvalidObject, parse
 
 SAMPLES = Path(__file__).parent / "samples"

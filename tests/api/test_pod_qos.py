@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from tests.support.laws import examples
 
 from koord.api.keys import slo
-from koord.api.lint import lint_documents, read_documents
+from koord.api.lint import lint_documents
+from koord.api.manifest_text import read_documents
 from koord.api.pod_qos import QOS_ANNOTATIONS, QOS_LABELS, find_qos_problems
 
 RANGE = f"metadata.annotations[{slo.RESCTRL}].llc.schemata.range"

@@ -3,7 +3,8 @@
 import pytest
 
 from koord.api.keys import device, gang, operators, quota, reservation
-from koord.api.lint import lint_documents, read_documents
+from koord.api.lint import lint_documents
+from koord.api.manifest_text import read_documents
 from koord.api.misspelled_keys import ANNOTATIONS, LABELS, find_misspelled_keys
 
 POD = """\

@@ -36,13 +36,14 @@ from koord.core.audit.records import MOST_NAME, find_recorded_owner
 from koord.core.defrag.shapes import GpuShape
 from koord.core.model.gang_history import MAX_READ, MAX_WHY, Episode
 from koord.core.model.pods import OwnerReference
-from koord.core.model.text import MAX_QUOTED, MAX_TEXT, find_similar
+from koord.core.model.text import MAX_QUOTED, MAX_TEXT
 from koord.domains.gang import POD_GROUPS
 from koord.domains.registry import make_translator_options
 from koord.see.paging import InvalidQuery
 from koord.see.route import Ask, NothingThere, Route
 from koord.see.routes import ROUTES
 from koord.see.snapshots import Snapshot
+from koord.similar_names import find_similar
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

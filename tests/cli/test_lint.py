@@ -6,13 +6,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from koord.api.lint import read_documents
+from koord.api.lint_capacity import find_capacity_problems
 from koord.api.lint_files import ClusterFacts, Quota
-from koord.api.lint_relations import (
-    find_capacity_problems,
-    find_parent_problems,
-    find_relation_problems,
-)
+from koord.api.lint_relations import find_parent_problems, find_relation_problems
+from koord.api.manifest_text import read_documents
 from koord.cli.main import app
 
 GPU = "nvidia.com/gpu"

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from koord.api.lint import read_documents
+from koord.api.manifest_text import read_documents
 from koord.cli.main import app
 
 PLAIN = "# a comment\nkind: ConfigMap\napiVersion: v1\nmetadata: {name: c}\n"

@@ -9,11 +9,13 @@ from tests.cluster import make_cluster
 from tests.device.test_plugin import gpu_cluster, settle, whole
 from tests.isolation.plays import NAMES, Patch, fail_on_bad, is_bad, play
 
-from koord.answers import fragmentation, health, timeline
+from koord.answers import fragmentation, health, queue_sight, queue_view, timeline
+from koord.answers.encoding import encode
 from koord.answers.gaps import NO_TARGET
-from koord.answers.queue_view import view_queue
+from koord.answers.queue_view import QueueEntry, view_queue
 from koord.answers.reading import Reading
 from koord.answers.reason_context import ContextFinder
+from koord.answers.redaction import EVERYTHING, Sight
 from koord.controllers import schedule_explanations
 from koord.controllers.schedule_explanations import ExplanationAnswers
 from koord.core.engine import safe_planner
@@ -21,6 +23,7 @@ from koord.core.engine.reasons import InsufficientNodes
 from koord.core.engine.scoring import Scoring
 from koord.core.engine.state import ClusterState
 from koord.core.model.gang_history import Episode
+from koord.core.model.reasons import InternalError
 from koord.kube.schedule_explanations import ExplanationKey, ExplanationSpec
 from koord.runtime import device_series
 from koord.runtime.device_series import DeviceSeries
@@ -144,6 +147,40 @@ def view_waiting() -> list[str]:
         for name in entry.names
         if isinstance(entry.reason, InsufficientNodes)
     )
+
+
+def show_waiting(patch: Patch, owner: Any, name: str, sight: Sight) -> list[str]:
+    """Return the pods of the rows that are shown in full, where one cannot be shown."""
+    cluster = make_cluster(1)
+    cluster.pods(*(make_pod(name).gpu(9 + at) for at, name in enumerate(NAMES)))
+    entries = view_queue(cluster.state, Scoring())
+    show = getattr(owner, name)
+
+    def show_some(entry: QueueEntry, *more: Any) -> Any:
+        if is_bad(entry.names[0]) and not isinstance(entry.reason, InternalError):
+            raise ZeroDivisionError
+        return show(entry, *more)
+
+    patch.setattr(owner, name, show_some)
+    rows = encode(queue_sight.hide_others(entries, sight))
+    assert len(rows) == len(NAMES)
+    return sorted(
+        name.partition("/")[2]
+        for row in rows
+        for name in row["names"]
+        if row["reason"] != InternalError.code
+    )
+
+
+@play("answers")
+def rows_that_are_written(patch: Patch) -> list[str]:
+    return show_waiting(patch, queue_view, "_encode_entry", EVERYTHING)
+
+
+@play("answers")
+def rows_of_which_names_are_hidden(patch: Patch) -> list[str]:
+    sight = Sight(frozenset({"default"}))
+    return show_waiting(patch, queue_sight, "_hide_names", sight)
 
 
 @play("planning")

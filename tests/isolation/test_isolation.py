@@ -11,6 +11,7 @@ from tests.isolation import (
     of_answers,
     of_batch_reclaim,
     of_decisions,
+    of_lint,
     of_migrations,
     of_nodes,
     of_queues,
@@ -33,6 +34,7 @@ pytestmark = pytest.mark.isolates
 assert of_decisions.__doc__, (
     of_answers.__doc__,
     of_batch_reclaim.__doc__,
+    of_lint.__doc__,
     of_migrations.__doc__,
     of_nodes.__doc__,
     of_queues.__doc__,

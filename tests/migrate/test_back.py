@@ -7,7 +7,7 @@ import yaml
 from tests.migrate.test_rewrite import GATE, GROUP, flatten, job_of, lost_keys, pod_of
 
 from koord.api.keys import operators
-from koord.api.lint import read_documents
+from koord.api.manifest_text import read_documents
 from koord.api.workloads import find_templates
 from koord_migrate.koordinator import to_koordinator
 from koord_migrate.rewrite import migrate

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from koord.api.job_disruptions import find_disruption_problems
-from koord.api.lint import lint_documents, read_documents
+from koord.api.lint import lint_documents
+from koord.api.manifest_text import read_documents
 from koord_migrate.koordinator import to_koordinator
 from koord_migrate.requested_settings import SETTERS, layer_of
 from koord_migrate.rewrite import migrate

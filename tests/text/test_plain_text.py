@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from koord.api.device_templates import parse_templates
 from koord.api.json_text import load_json
-from koord.api.lint import UnreadableError, read_documents
+from koord.api.manifest_text import UnreadableError, read_documents
 from koord.api.parse import InvalidObject
 from koord.api.parse import cut as cut_value
 from koord.core.model.text import cut

@@ -59,7 +59,7 @@ def test_pods_of_a_namespace_are_added_up() -> None:
 
 
 def test_a_pod_holds_from_its_binding_on() -> None:
-    early = replace(run("w", "08:30"), bound=at("08:15") / 1_000)
+    early = replace(run("w", "08:30"), created=at("08:00") / 1_000, bound=at("08:15") / 1_000)
     assert held_hours(make_state(early), By.NAMESPACE) == {"team-a": "0.750"}
 
 

@@ -10,7 +10,7 @@ import typer
 import yaml
 from typing_extensions import override
 
-from koord.api.lint import MAX_FILE_BYTES, UnreadableError, read_documents
+from koord.api.manifest_text import MAX_FILE_BYTES, UnreadableError, read_documents
 from koord.cli.common import ExitCode, fail, say, write_document
 from koord.cli.output import count_of, safe_yaml
 from koord_migrate.documents import Rewritten

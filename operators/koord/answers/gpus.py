@@ -19,10 +19,13 @@ from koord.core.model.device_names import (
 )
 from koord.core.model.pods import Pod
 from koord.core.model.units import Amounts
-from koord.core.usage.slices import measure_slices
+from koord.core.usage.slices import SEVENTHS, measure_slices
 
 MILLI: Final = 1_000
 """One GPU, in thousandths."""
+MOST_GPUS: Final = 1_024
+"""That one pod is taken to hold: no node has as many. Whoever names a node in a pod may ask for any
+number, and sums of all others stay what they are."""
 _OF_HUNDREDTH: Final = MILLI // WHOLE
 _MIG: Final = re.compile(r"nvidia\.com/mig-([1-7])g\.")
 """A slice of a GPU (MIG), and how many sevenths of its computing it has."""
@@ -62,7 +65,9 @@ def measure_gpus(pod: Pod) -> MilliGpus:
         for share in allocation.shares
         if share.kind == GPU
     ]
-    return MilliGpus(sum(given)) if given else _measure_shape(pod.shape.requests)
+    if given:
+        return MilliGpus(min(sum(given), MOST_GPUS * MILLI))
+    return _measure_shape(pod.shape.requests)
 
 
 @lru_cache(maxsize=4_096)
@@ -74,17 +79,19 @@ def _measure_shape(requests: tuple[tuple[str, int], ...]) -> MilliGpus:
 def measure_request(requests: Amounts) -> MilliGpus:
     """Return what a request asks for; memory of unknown share counts as whole GPUs.
 
-    Slices count by the sevenths of their computing, as if they were the first of a GPU.
+    Slices count by the sevenths of their computing, as if they were the first of a GPU. More than
+    ``MOST_GPUS`` are counted as that.
     """
-    cards = sum(requests.get(name, 0) for name in CARDS)
-    slices = count_slices(requests)
+    cards = min(sum(requests.get(name, 0) for name in CARDS), MOST_GPUS)
+    slices = min(count_slices(requests), (MOST_GPUS - cards) * SEVENTHS)
     if cards or slices:
         return MilliGpus(cards * MILLI + measure_slices(slices), slices=slices)
     if share := measure_part(requests):
-        return MilliGpus(share)
+        return MilliGpus(min(share, MOST_GPUS * MILLI))
     if not requests.get(GPU_MEMORY):
         return MilliGpus(0)
-    return MilliGpus(max(requests.get(GPU_SHARED, 0), 1) * MILLI, is_estimate=True)
+    gpus = min(max(requests.get(GPU_SHARED, 0), 1), MOST_GPUS)
+    return MilliGpus(gpus * MILLI, is_estimate=True)
 
 
 def count_slices(amounts: Amounts) -> int:

@@ -14,8 +14,8 @@ from typing import Any, Final, overload
 from typing_extensions import override
 
 from koord.answers.encoding import encode
-from koord.answers.queue_view import QueueEntry
-from koord.answers.redaction import EVERYTHING, Sight, redact
+from koord.answers.queue_view import QueueEntry, show_safely
+from koord.answers.redaction import EVERYTHING, ONE_UNIT, Sight, redact
 from koord.answers.reports import ReportedReason
 
 MOST_SIGHTS: Final = 64
@@ -27,10 +27,18 @@ def hide_others(entries: Iterable[QueueEntry], sight: Sight) -> tuple[QueueEntry
     if sight.is_whole:
         return tuple(entries)
     stranger = _without_namespaces(sight)
-    return tuple(
-        _hide_names(entry, sight) if _is_seen(entry, sight) else _hide_wholly(entry, stranger)
-        for entry in entries
-    )
+
+    def hide(entry: QueueEntry) -> QueueEntry:
+        if _is_seen(entry, sight):
+            return _hide_names(entry, sight)
+        return _hide_wholly(entry, stranger)
+
+    return tuple(show_safely(entry, hide, _hide_all) for entry in entries)
+
+
+def _hide_all(entry: QueueEntry) -> QueueEntry:
+    """Return an entry without any name, for whoever sees it."""
+    return replace(entry, names=tuple(ONE_UNIT for _ in entry.names))
 
 
 def _is_seen(entry: QueueEntry, sight: Sight) -> bool:
@@ -154,7 +162,7 @@ class SeenEntries:
         for entry in entries:
             pair = before.get(id(entry.names))
             if pair is None or not _is_moved(pair[0], entry):
-                row = hide(entry)
+                row = show_safely(entry, hide, _hide_all)
             else:
                 row = pair[1].move_to(entry.position, entry.gpus_ahead)
             kept[id(entry.names)] = entry, row

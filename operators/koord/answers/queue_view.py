@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final, TypeVar
 
 from koord.answers.encoding import encode
 from koord.answers.gpus import count_gpus
@@ -26,9 +26,13 @@ from koord.core.gang.done import count_needed
 from koord.core.model.gangs import GangKey
 from koord.core.model.plan import Unit
 from koord.core.model.pods import Pod
-from koord.core.model.reasons import Planned, Reason, class_of
+from koord.core.model.reasons import InternalError, Planned, Reason, class_of
 from koord.core.model.text import format_time
 from koord.core.quota.entitlement import UNKNOWN, ReclaimSetting
+from koord.isolation import Isolation
+
+_ISOLATED: Final = Isolation("answers")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,8 +253,26 @@ def _quotas_of(state: ClusterState, pods: tuple[Pod, ...]) -> tuple[str, ...]:
     return tuple(sorted({name for pod in pods if (name := state.quotas.quota_of(pod))}))
 
 
+def without_details(entry: QueueEntry) -> QueueEntry:
+    """Return an entry as which one is shown that cannot be, so that all others are shown."""
+    error = InternalError(_ISOLATED.error_of(entry.names))
+    return replace(entry, reason=error, quotas=(), standing=None)
+
+
+def show_safely(
+    entry: QueueEntry, show: Callable[[QueueEntry], T], instead: Callable[[QueueEntry], T]
+) -> T:
+    """Show one of many that wait; ``instead`` shows it where that fails."""
+    shown = _ISOLATED.call(entry.names, show, entry)
+    return instead(without_details(entry)) if shown is None else shown
+
+
 @encode.register
 def _(waiting_unit: QueueEntry) -> dict[str, Any]:
+    return show_safely(waiting_unit, _encode_entry, _encode_entry)
+
+
+def _encode_entry(waiting_unit: QueueEntry) -> dict[str, Any]:
     return {
         "position": waiting_unit.position or None,
         "kind": waiting_unit.kind,

@@ -23,9 +23,9 @@ from koord.core.model.gangs import GangKey
 from koord.core.model.patience import Patience
 from koord.core.model.pods import Pod
 from koord.core.model.reasons import Reason
-from koord.core.model.text import MAX_SUGGESTIONS, find_similar
 from koord.core.quota.entitlement import UNKNOWN, ReclaimSetting
 from koord.core.reservation.model import POD_PREFIX
+from koord.similar_names import MAX_SUGGESTIONS, find_similar
 
 
 class TargetKind(StrEnum):

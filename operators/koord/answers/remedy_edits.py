@@ -26,7 +26,7 @@ from koord.core.gang.reasons import MissingMembers, MissingPodGroup
 from koord.core.model.gangs import GangKey
 from koord.core.model.pods import Pod, Toleration
 from koord.core.model.reasons import Reason
-from koord.core.model.text import find_similar, named, plural
+from koord.core.model.text import named, plural
 from koord.core.model.units import format_amount
 from koord.core.plugins.causes import NodeCause
 from koord.core.quota.model import EVERYONE, QuotaSpec
@@ -36,6 +36,7 @@ from koord.core.quota.reasons import (
     QuotaExceeded,
     RequestAboveMax,
 )
+from koord.similar_names import find_similar
 
 MOST_NODES: Final = 64
 _MOST_MEMBERS: Final = 256

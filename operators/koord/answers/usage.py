@@ -16,8 +16,8 @@ from koord.answers.usage_levels import find_cluster_levels, find_quota_levels
 from koord.core.engine.state import ClusterState
 from koord.core.model.koordinator_class import find_class_by_priority
 from koord.core.model.pods import Handling, Pod
-from koord.core.model.text import format_time
-from koord.core.model.units import CPU, MEMORY
+from koord.core.model.text import cut, format_time
+from koord.core.model.units import AMOUNT_LIMIT, CPU, MEMORY, MOST_CPUS
 from koord.core.quota.model import QuotaName
 from koord.core.usage.book import UsageBook, path_of, tabulate_book
 from koord.core.usage.levels import UsageLevels, UsageLook
@@ -38,7 +38,10 @@ from koord.isolation import Isolation
 
 UNIT: Final = "milliGpuMs"
 """What ``held`` counts: thousandths of GPUs times milliseconds."""
-_OTHER_RESOURCES: Final = frozenset({CPU, MEMORY})
+_OTHER_RESOURCES: Final[Mapping[str, int]] = {CPU: MOST_CPUS, MEMORY: AMOUNT_LIMIT}
+"""What is counted besides GPUs, and the most of it that one pod is taken to hold: any number may be
+asked for."""
+_MOST_NAME: Final = 253
 
 
 @dataclass(slots=True)
@@ -154,21 +157,26 @@ def _share_slices(pods: Iterable[Pod], now: float) -> Mapping[str, int]:
 
 def other_amounts_of(pod: Pod) -> Mapping[str, int]:
     """Return what a pod requests besides GPUs, as far as it is counted."""
-    return {key: amount for key, amount in pod.shape.requests if key in _OTHER_RESOURCES}
+    return {
+        key: min(amount, _OTHER_RESOURCES[key])
+        for key, amount in pod.shape.requests
+        if key in _OTHER_RESOURCES
+    }
 
 
 def make_holder(state: ClusterState, pod: Pod, model: str, user_label: str = "") -> Holder:
     """Return who holds what a pod holds."""
     quotas, gang = state.quotas, pod.gang
     owner = next((owner for owner in pod.owners if owner.is_controller), None)
-    job = f"{pod.namespace}/{owner.name}" if owner is not None else ""
+    # Names of owners and gangs may be texts of any length, which pods claim.
+    job = f"{pod.namespace}/{cut(owner.name, _MOST_NAME)}" if owner is not None else ""
     band = find_class_by_priority(pod.priority)
     return Holder(
         namespace=pod.namespace,
         pod=pod.name,
         quota=(quotas.quota_of(pod) or "") if quotas.is_in_use else "",
         user=pod.profile.labels.get(user_label, ""),
-        owner=gang.key if gang is not None else job,
+        owner=cut(gang.key, 2 * _MOST_NAME) if gang is not None else job,
         node=pod.node,
         model=model,
         band="" if band is None else str(band),
@@ -176,15 +184,18 @@ def make_holder(state: ClusterState, pod: Pod, model: str, user_label: str = "")
 
 
 def _times_of(pod: Pod, now: float) -> tuple[int, int, EndBasis]:
-    """Return when the segment of a pod begins and ends, in milliseconds, and how that is known."""
-    start = start_of(pod)
+    """Return when the segment of a pod begins and ends, in milliseconds, and how that is known.
+
+    What has ended has not ended in the future, whatever its status says.
+    """
+    start, at = start_of(pod), _ms(now)
     if not pod.phase.is_terminal:
         # Its own clock and that of the API server may differ.
-        return start, max(_ms(now), start), EndBasis.OPEN
+        return start, max(at, start), EndBasis.OPEN
     if pod.finished:
-        return start, _ms(pod.finished), EndBasis.STATUS
+        return start, min(_ms(pod.finished), max(at, start)), EndBasis.STATUS
     if pod.gone_by:
-        return start, max(_ms(pod.gone_by), start), EndBasis.GRACE
+        return start, max(min(_ms(pod.gone_by), at), start), EndBasis.GRACE
     return start, start, EndBasis.LAST_SEEN
 
 

@@ -20,6 +20,8 @@ from koord.core.usage.tables import MILLI_GPU_MS_PER_HOUR, format_hours
 
 MOST_LINES: Final = 20
 """Jobs that are named; all others are one line."""
+MOST_USERS: Final = 500
+"""Users that are named: whoever labels pods may name any number."""
 _CENT: Final = Decimal("0.01")
 
 Row = TypeVar("Row", bound=Hashable)
@@ -70,6 +72,7 @@ class UsageReport:
     quotas: tuple[QuotaLine, ...]
     namespaces: tuple[AmountLine, ...]
     users: tuple[AmountLine, ...]
+    other_users: int
     owners: tuple[AmountLine, ...]
     other_owners: int
     models: tuple[AmountLine, ...]
@@ -118,6 +121,7 @@ def make_report(
     by_model = Counter[str]()
     for key in keys:
         by_model[key.model] += book.sums[key].held
+    users = _lines(book, [key for key in keys if key.user], lambda key: key.user, priced)
     jobs = _list_lines(_group(owners, lambda key: key.owner, lambda key: book.owners[key]), priced)
     return UsageReport(
         window=book.window,
@@ -126,7 +130,8 @@ def make_report(
         cost=priced.cost(by_model),
         quotas=_list_quotas(book, wanted, priced),
         namespaces=_lines(book, keys, lambda key: key.namespace, priced),
-        users=_lines(book, [key for key in keys if key.user], lambda key: key.user, priced),
+        users=users[:MOST_USERS],
+        other_users=sum(line.held for line in users[MOST_USERS:]),
         owners=jobs[:MOST_LINES],
         other_owners=sum(line.held for line in jobs[MOST_LINES:]),
         models=_lines(book, keys, lambda key: key.model, priced),
@@ -231,6 +236,7 @@ def _(report: UsageReport) -> dict[str, Any]:
         "quotas": [_encode_quota(line) for line in report.quotas],
         "namespaces": [_encode_line("namespace", line) for line in report.namespaces],
         "users": [_encode_line("user", line) for line in report.users],
+        "otherUsers": report.other_users,
         "owners": [_encode_line("owner", line) for line in report.owners],
         "otherOwners": report.other_owners,
         "models": [_encode_line("model", line) for line in report.models],

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from koord.answers.audit import to_ms
+from koord.answers.gpus import MILLI, MOST_GPUS
 from koord.core.model.text import format_time
 from koord.core.model.units import CPU, MEMORY
 from koord.core.usage.segments import (
@@ -98,7 +99,7 @@ def read_segment(row: Mapping[str, Any]) -> Segment:
         holder=Holder(**{name: _name_of(row, name) for name in _HOLDER}),
         start=start,
         end=end,
-        milli_gpus=_number_of(row, "milliGpus"),
+        milli_gpus=min(_number_of(row, "milliGpus"), MOST_GPUS * MILLI),
         basis=EndBasis(basis),
         amounts=tuple(sorted((name, n) for name, n in amounts.items() if n)),
         flags=tuple(Flag(flag) for flag in _name_of(row, "flags").split() if flag in set(Flag)),

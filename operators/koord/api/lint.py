@@ -3,30 +3,23 @@
 Our own kinds are validated in full. Of other objects and their pod templates only labels and
 annotations are, which is where gangs, quotas and devices are requested.
 
-YAML is read as kubectl reads it. PyYAML follows YAML 1.1 literally: ``0000:09:00.0`` is a base-60
-number, dates become Python objects, and the second of two equal keys wins.
-
 Names of resources in pods and quotas are checked, and half a request for a GPU. Kubernetes takes
 any name with a prefix. A pod that asks for one that no node has never starts, and a quota limits
 nothing by it.
 """
 
-import re
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any, Final
-
-import yaml
-from typing_extensions import override
 
 from koord.api import gang
 from koord.api.annotations import find_problems
 from koord.api.crdgen import RESOURCE_BY_KIND
 from koord.api.keys.gang import LEGACY_MIN_AVAILABLE, NETWORK_TOPOLOGY_INDEX
+from koord.api.lint_isolation import Finding, find_of
 from koord.api.misspelled_keys import find_misspelled_keys
 from koord.api.model import Model
-from koord.api.parse import InvalidObject, Problem, format_field, parse
+from koord.api.parse import MAX_NAME, InvalidObject, Problem, cut, format_field, parse
 from koord.api.pod_qos import find_qos_problems
 from koord.api.podgroup import PodGroup
 from koord.api.quantity import NANO_PER_UNIT, parse_quantity
@@ -34,91 +27,6 @@ from koord.api.resource import ObjectMeta
 from koord.api.resource_names import find_meant
 from koord.api.run_terms import find_bad_run_settings
 from koord.api.untyped import to_list, to_map
-from koord.api.yaml_text import UnicodeLoader
-
-MAX_FILE_BYTES: Final = 4 * 1024 * 1024
-MAX_NODES: Final = 1_000_000
-"""Values in one document with aliases expanded."""
-
-_INT: Final = re.compile(r"^[-+]?(0b[01_]+|0[0-7_]+|0x[0-9a-fA-F_]+|0|[1-9][0-9_]*)$")
-_FLOAT: Final = re.compile(
-    r"^([-+]?([0-9][0-9_]*\.[0-9_]*|\.[0-9][0-9_]*)([eE][-+]?[0-9]+)?"
-    r"|[-+]?[0-9][0-9_]*[eE][-+]?[0-9]+|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN))$"
-)
-_REPLACED: Final = {
-    "tag:yaml.org,2002:int",
-    "tag:yaml.org,2002:float",
-    "tag:yaml.org,2002:timestamp",
-}
-
-
-class UnreadableError(ValueError):
-    """The text is not YAML that kubectl accepts; the message says where."""
-
-
-def read_documents(text: str) -> Iterator[Any]:
-    """Yield the documents of a YAML text, without empty ones. Raises UnreadableError."""
-    if len(text.encode()) > MAX_FILE_BYTES:
-        raise UnreadableError(f"is larger than {MAX_FILE_BYTES} bytes")
-    try:
-        for document in yaml.load_all(text, Loader=_ManifestLoader):
-            if document is not None:
-                yield document
-    except yaml.YAMLError as error:
-        raise UnreadableError(_describe(error)) from error
-    except (RecursionError, ValueError) as error:
-        raise UnreadableError(f"is not YAML: {error}") from error
-
-
-def _describe(error: yaml.YAMLError) -> str:
-    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
-        return f"line {error.problem_mark.line + 1}: {error.problem or error.context}"
-    return str(error)
-
-
-def _measure(node: yaml.Node, sizes: dict[int, int]) -> int:
-    """Count the nodes with aliases expanded; reject documents that expand too much."""
-    if id(node) not in sizes:
-        sizes[id(node)] = MAX_NODES  # the size of an alias to itself
-        children: Any = node.value if isinstance(node, yaml.CollectionNode) else ()
-        if isinstance(node, yaml.MappingNode):
-            children = chain.from_iterable(children)
-        size = 1 + sum(_measure(child, sizes) for child in children)
-        if size > MAX_NODES:
-            raise yaml.constructor.ConstructorError(
-                problem="its aliases expand to too many values", problem_mark=node.start_mark
-            )
-        sizes[id(node)] = size
-    return sizes[id(node)]
-
-
-class _ManifestLoader(UnicodeLoader):
-    yaml_implicit_resolvers = {  # noqa: RUF012 - as yaml requires
-        first: [(tag, pattern) for tag, pattern in resolvers if tag not in _REPLACED]
-        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-    }
-
-    @override
-    def get_data(self) -> Any:
-        node = self.get_node()
-        if node is not None:
-            _measure(node, {})
-        return self.construct_document(node)
-
-    @override
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        seen = set()
-        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
-            if key.value in seen:
-                raise yaml.constructor.ConstructorError(
-                    problem=f"duplicate key {key.value!r}", problem_mark=key.start_mark
-                )
-            seen.add(key.value)
-        return super().construct_mapping(node, deep)
-
-
-_ManifestLoader.add_implicit_resolver("tag:yaml.org,2002:int", _INT, list("-+0123456789"))
-_ManifestLoader.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+0123456789."))
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,13 +45,17 @@ class _Metadata(Model):
 
 
 def lint_documents(documents: Iterable[Any]) -> Iterator[Checked]:
-    """Validate documents one by one."""
+    """Validate documents one by one; what one of them breaks concerns it alone."""
     for number, document in enumerate(documents, start=1):
-        if isinstance(document, Mapping):
-            yield Checked(_make_title(document, number), tuple(_check(document)))
-        else:
-            problem = Problem("", "", "is not a Kubernetes object: a mapping is expected")
-            yield Checked(f"document {number}", (problem,))
+        findings = find_of(number, _find_all, number, document)
+        yield Checked(make_title(document, number), tuple(problem for _, problem in findings))
+
+
+def _find_all(number: int, document: Any) -> Iterator[Finding]:
+    if isinstance(document, Mapping):
+        yield from ((number, problem) for problem in _check(document))
+    else:
+        yield number, Problem("", "", "is not a Kubernetes object: a mapping is expected")
 
 
 def _check(document: Mapping[Any, Any]) -> Iterator[Problem]:
@@ -222,11 +134,19 @@ def _is_ours(group: str, document: Mapping[Any, Any]) -> bool:
     return written == group or not version
 
 
-def _make_title(document: Mapping[Any, Any], number: int) -> str:
+def make_title(document: Any, number: int) -> str:
+    """Return kind and name, or the number of a document that has no kind, whoever wrote them."""
+    if not isinstance(document, Mapping):
+        return f"document {number}"
     metadata = document.get("metadata")
     names = metadata if isinstance(metadata, Mapping) else {}
-    name = "/".join(str(names[key]) for key in ("namespace", "name") if names.get(key))
-    return " ".join(filter(None, (str(document.get("kind") or f"document {number}"), name)))
+    name = "/".join(_to_line(names[key]) for key in ("namespace", "name") if names.get(key))
+    kind = _to_line(document.get("kind") or f"document {number}")
+    return " ".join(filter(None, (kind, name)))
+
+
+def _to_line(name: object) -> str:
+    return cut(str(name), MAX_NAME)
 
 
 _CORE: Final = "gpu-core"
@@ -269,9 +189,9 @@ def _check_names(amounts: object, at: tuple[str | int, ...]) -> Iterator[Problem
     for key, amount in to_map(amounts).items():
         if meant := find_meant(str(key)):
             text = f"is no known resource. Did you mean {meant}?"
-            yield Problem(format_field((*at, str(key))), str(amount), text)
+            yield Problem(format_field((*at, str(key))), cut(str(amount)), text)
         elif text := _find_unit(str(key), str(amount)):
-            yield Problem(format_field((*at, str(key))), str(amount), text)
+            yield Problem(format_field((*at, str(key))), cut(str(amount)), text)
 
 
 def _find_unit(resource: str, amount: str) -> str:

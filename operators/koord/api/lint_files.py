@@ -3,12 +3,13 @@
 Everything is read leniently: whether a field is valid is for others to say.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from koord.api.json_text import load_json
-from koord.api.keys import quota
+from koord.api.keys import gang, quota
+from koord.api.lint_isolation import Finding, find_of
 from koord.api.quantity import InvalidQuantityError, parse_quantity
 from koord.api.untyped import to_list, to_map
 
@@ -76,6 +77,11 @@ class Pods:
     count: int | None
     total: int = 0
 
+    @property
+    def group(self) -> str:
+        """The PodGroup that its label names; empty: none."""
+        return str(to_map(self.meta.get("labels")).get(gang.POD_GROUP) or "")
+
 
 @dataclass(slots=True)
 class Files:
@@ -86,6 +92,29 @@ class Files:
     quotas: set[str] = field(default_factory=set)
     limits: list[Quota] = field(default_factory=list)
     pods: list[Pods] = field(default_factory=list)
+    members: dict[tuple[str, str], list[Pods]] = field(default_factory=dict)
+    """(Namespace, name) of a PodGroup -> the pods that name it."""
+    failed: list[Finding] = field(default_factory=list)
+    """Documents that could not be read so."""
+
+
+def collect_all(documents: Iterable[Any], default: str) -> Files:
+    """Return what documents say; ``default`` is the namespace of those that have none."""
+    files = Files()
+    for at, document in enumerate(documents):
+        if isinstance(document, Mapping):
+            files.failed += find_of(at, _collect_one, files, at, document, default)
+    for pods in files.pods:
+        if group := pods.group:
+            files.members.setdefault((pods.namespace, group), []).append(pods)
+    return files
+
+
+def _collect_one(
+    files: Files, at: int, document: Mapping[Any, Any], default: str
+) -> Iterator[Finding]:
+    collect(files, at, document, default)
+    yield from ()
 
 
 def collect(files: Files, at: int, document: Mapping[Any, Any], default: str) -> None:
@@ -115,7 +144,7 @@ def _count(kind: str, spec: Mapping[str, Any]) -> tuple[int | None, int]:
         spec.get(first_field, 1),
         *(spec[key] for key in other_fields if spec.get(key) is not None),
     ]
-    if not all(isinstance(number, int) for number in numbers):
+    if not all(isinstance(number, int) and number >= 0 for number in numbers):
         return None, 0
     return min(numbers), numbers[-1] if other_fields and len(numbers) > 1 else 0
 

@@ -25,6 +25,10 @@ LONG: Final = 4096
 MAX_PROBLEMS: Final = 16
 """More are cut off."""
 _MAX_VALUE_TEXT: Final = 80
+MAX_NAME: Final = 253
+"""Characters of a name, as Kubernetes has it."""
+_MAX_FIELD: Final = 512
+_MAX_MESSAGE: Final = 2048
 _FIELD_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
 M = TypeVar("M", bound=Model)
@@ -45,7 +49,9 @@ class Problem:
     """What is wrong and how to fix it."""
 
     def __str__(self) -> str:
-        return ": ".join(part for part in (self.field, self.value, self.message) if part)
+        """Return one line, however long or strange what it quotes is."""
+        field, message = cut(self.field, _MAX_FIELD), cut(self.message, _MAX_MESSAGE)
+        return ": ".join(part for part in (field, cut(self.value), message) if part)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +98,9 @@ def format_field(location: Sequence[int | str]) -> str:
     return escape_line(text)
 
 
-def cut(text: str) -> str:
-    shown = escape_line(text[: _MAX_VALUE_TEXT + 1])
-    return shown if len(shown) <= _MAX_VALUE_TEXT else f"{shown[:_MAX_VALUE_TEXT]}…"
+def cut(text: str, most: int = _MAX_VALUE_TEXT) -> str:
+    shown = escape_line(text[: most + 1])
+    return shown if len(shown) <= most else f"{shown[:most]}…"
 
 
 def _make_problem(adapter: TypeAdapter[Any], detail: ErrorDetails, at: Location) -> Problem:

@@ -30,7 +30,7 @@ from koord.cli.owned_pods import (
 )
 from koord.cli.served_kinds import UnknownKindError, find_served, read_served_kinds
 from koord.core.engine.state import ClusterState
-from koord.core.model.text import find_similar, listed, named, plural, suggest
+from koord.core.model.text import listed, named, plural, suggest
 from koord.domains.gang import POD_GROUPS
 from koord.domains.placement import NODES, PODS
 from koord.domains.quota import QUOTAS
@@ -39,6 +39,7 @@ from koord.kube.client import Client
 from koord.kube.errors import ApiError, Forbidden, Garbled, KubeError, NotFound
 from koord.kube.translate.reservations import ReservationTranslator
 from koord.kube.wire import Identified, ObjectList, WireCustomResource, WireObjectMeta
+from koord.similar_names import find_similar
 
 JOB_LABEL: Final = "batch.kubernetes.io/job-name"
 """On the pods of a Job: its name."""

@@ -4,30 +4,34 @@ The rules are in ``koord.api``. The cluster is read with ``--server`` only, and 
 """
 
 import asyncio
-import json
 import re
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
 
 from koord.answers.envelope import AnswerHead
 from koord.api.job_disruptions import find_disruption_problems
-from koord.api.json_text import refuse_half_pairs
 from koord.api.keys import operators
-from koord.api.lint import MAX_FILE_BYTES, UnreadableError, lint_documents, read_documents
+from koord.api.lint import lint_documents, make_title
+from koord.api.lint_capacity import find_capacity_problems
 from koord.api.lint_files import INJECT_ACCELERATORS, INJECT_ALL, ClusterFacts, Quota
-from koord.api.lint_relations import (
-    find_capacity_problems,
-    find_parent_problems,
-    find_relation_problems,
+from koord.api.lint_isolation import Finding, find_of
+from koord.api.lint_relations import find_parent_problems, find_relation_problems
+from koord.api.manifest_text import (
+    MAX_FILE_BYTES,
+    UnreadableError,
+    read_documents,
+    read_json,
+    unfold,
 )
 from koord.api.parse import Problem
 from koord.cli.common import Context, ExitCode, Form, Kubeconfig, Output, fail, say
 from koord.cli.output import count_of, print_in
+from koord.plain_text import escape_line
 
 if TYPE_CHECKING:
     from koord.cli.lint_pods import LintedProfiles
@@ -50,7 +54,7 @@ class WrittenTemplate(NamedTuple):
     """Labels of the namespace that are not known, and assumed to be right."""
 
     def lines(self) -> Iterator[str]:
-        title = f"{self.file}: {self.object}"
+        title = escape_line(f"{self.file}: {self.object}")
         if not self.profiles:
             yield f"{title}: no profile applies"
             return
@@ -67,6 +71,20 @@ class LintProblem(NamedTuple):
     file: str
     object: str
     problem: str
+
+    def __str__(self) -> str:
+        return escape_line(f"{self.file}: {self.object}: {self.problem}")
+
+
+class LintSource(NamedTuple):
+    """One object: in which file it is, and how it is called."""
+
+    file: str
+    document: object
+    title: str
+
+    def tell(self, problem: Problem) -> LintProblem:
+        return LintProblem(self.file, self.title, str(problem))
 
 
 def lint(  # noqa: PLR0917 - each is an option
@@ -116,40 +134,37 @@ def lint(  # noqa: PLR0917 - each is an option
       kustomize build . | koord lint - --server
     """
     named = [file for file in files if _is_object(file)]
-    documents, is_complete = _read_all(file for file in files if file not in named)
-    documents += _read_objects(named, kubeconfig, context)
+    read, is_complete = _read_all(file for file in files if file not in named)
+    read += _read_objects(named, kubeconfig, context)
     profiles, profiles_complete = _read_all(profile or ())
     is_complete = is_complete and profiles_complete
-    documents += profiles
-    linted = _read_profiles(documents)
-    injected = list(_find_injected(documents, linted)) if profile else []
+    sources = _list_sources([*read, *profiles])
+    linted = _read_profiles(sources)
+    injected = list(_find_injected(sources, linted)) if profile else []
     cluster_facts = _ask(kubeconfig, context) if server else None
     problems = [
-        *_check(documents, cluster_facts),
-        *_find_qos(documents, linted),
-        *_find_config(documents),
+        *_check(sources, cluster_facts),
+        *_find_qos(sources, linted),
+        *_find_config(sources),
     ]
-    lacking = [] if cluster_facts else list(_find_notes(documents))
-    advice = [*_find_advice(documents), *_find_unpublished(documents, linted)]
+    lacking = [] if cluster_facts else list(_find_notes(sources))
+    advice = [*_find_advice(sources), *_find_unpublished(sources, linted)]
     print_in(
         output,
         AnswerHead("Lint", time.time()),
         document=lambda: {
-            "objects": len(documents),
+            "objects": len(sources),
             "problems": [problem._asdict() for problem in problems],
             "notes": [note._asdict() for note in (*lacking, *advice)],
             **({"written": [each._asdict() for each in injected]} if profile else {}),
         },
         names=lambda: dict.fromkeys(problem.file for problem in problems),
         text=lambda: (
-            *(f"{problem.file}: {problem.object}: {problem.problem}" for problem in problems),
-            *(
-                f"note: {note.file}: {note.object}: {note.problem} (--server looks in the cluster)"
-                for note in lacking
-            ),
-            *(f"note: {note.file}: {note.object}: {note.problem}" for note in advice),
+            *map(str, problems),
+            *(f"note: {note} (--server looks in the cluster)" for note in lacking),
+            *(f"note: {note}" for note in advice),
             *(line for each in injected for line in each.lines()),
-            f"{count_of(len(documents), 'object')} checked, {count_of(len(problems), 'problem')}",
+            f"{count_of(len(sources), 'object')} checked, {count_of(len(problems), 'problem')}",
         ),
     )
     if not is_complete:
@@ -158,109 +173,109 @@ def lint(  # noqa: PLR0917 - each is an option
         raise typer.Exit(ExitCode.NOT_WELL)
 
 
-def _check(
-    documents: list[tuple[str, object]], cluster_facts: ClusterFacts | None
-) -> Iterator[LintProblem]:
-    bare = [document for _, document in documents]
-    related = [
+def _list_sources(read: Iterable[tuple[str, object]]) -> list[LintSource]:
+    """Return the objects that were read, those of lists one by one."""
+    objects = ((file, each) for file, document in read for each in unfold(document))
+    return [
+        LintSource(file, document, make_title(document, number))
+        for number, (file, document) in enumerate(objects, start=1)
+    ]
+
+
+def _check(sources: list[LintSource], cluster_facts: ClusterFacts | None) -> Iterator[LintProblem]:
+    bare = [source.document for source in sources]
+    related: dict[int, list[Problem]] = {}
+    for at, problem in (
         *find_relation_problems(bare, cluster_facts),
         *find_capacity_problems(bare, cluster_facts),
-    ]
-    if cluster_facts:
-        related += find_parent_problems(bare, cluster_facts)
-    for at, lint_document in enumerate(lint_documents(bare)):
-        problems = (
-            *lint_document.problems,
-            *(problem for place, problem in related if place == at),
-        )
-        for problem in problems:
-            yield LintProblem(documents[at][0], lint_document.title, str(problem))
+        *(find_parent_problems(bare, cluster_facts) if cluster_facts else ()),
+    ):
+        related.setdefault(at, []).append(problem)
+    for at, checked in enumerate(lint_documents(bare)):
+        for problem in dict.fromkeys((*checked.problems, *related.get(at, ()))):
+            yield sources[at].tell(problem)
 
 
-def _find_notes(documents: list[tuple[str, object]]) -> Iterator[LintProblem]:
+def _find_notes(sources: list[LintSource]) -> Iterator[LintProblem]:
     """Yield what may be a mistake, or be right by what the cluster has."""
-    bare = [document for _, document in documents]
+    bare = [source.document for source in sources]
     for at, problem in find_parent_problems(bare):
-        yield _make_note(documents[at], problem)
+        yield sources[at].tell(problem)
 
 
-def _find_advice(documents: list[tuple[str, object]]) -> Iterator[LintProblem]:
-    for source in documents:
-        _, document = source
-        for problem in find_disruption_problems(document) if isinstance(document, dict) else ():
-            yield _make_note(source, problem)
+def _find_each(
+    sources: list[LintSource], find: Callable[[dict[str, Any]], Iterable[Problem]]
+) -> Iterator[LintProblem]:
+    """Yield what a rule says of each object; what it fails for concerns that one alone."""
+
+    def find_at(at: int, document: dict[str, Any]) -> Iterator[Finding]:
+        yield from ((at, problem) for problem in find(document))
+
+    for at, source in enumerate(sources):
+        if isinstance(source.document, dict):
+            for _, problem in find_of(at, find_at, at, source.document):
+                yield source.tell(problem)
 
 
-def _read_profiles(documents: list[tuple[str, object]]) -> "LintedProfiles":
+def _find_advice(sources: list[LintSource]) -> Iterator[LintProblem]:
+    return _find_each(sources, find_disruption_problems)
+
+
+def _read_profiles(sources: list[LintSource]) -> "LintedProfiles":
     from koord.cli.lint_pods import read_profiles  # noqa: PLC0415 - slow
 
-    return read_profiles(document for _, document in documents)
+    return read_profiles(source.document for source in sources)
 
 
-def _kind_of(document: object) -> object:
-    return document.get("kind") if isinstance(document, dict) else None
+def _is_of(source: LintSource, kind: str) -> bool:
+    return isinstance(source.document, dict) and source.document.get("kind") == kind
 
 
-def _find_config(documents: list[tuple[str, object]]) -> Iterator[LintProblem]:
+def _find_config(sources: list[LintSource]) -> Iterator[LintProblem]:
     """Yield what is wrong with Koordinator's ConfigMap."""
-    maps = [source for source in documents if _kind_of(source[1]) == "ConfigMap"]
+    maps = [source for source in sources if _is_of(source, "ConfigMap")]
     if not maps:
         return
     from koord.cli.lint_slo_config import find_config_problems  # noqa: PLC0415 - slow
 
-    for source in maps:
-        for problem in find_config_problems(source[1]):
-            yield _make_note(source, problem)
+    yield from _find_each(maps, find_config_problems)
 
 
-def _find_qos(
-    documents: list[tuple[str, object]], linted: "LintedProfiles"
-) -> Iterator[LintProblem]:
+def _find_qos(sources: list[LintSource], linted: "LintedProfiles") -> Iterator[LintProblem]:
     """Yield pods whose QoS, priority and resources do not go together."""
     from koord.cli.lint_pods import find_qos_findings  # noqa: PLC0415 - slow
 
-    for source in documents:
-        _, document = source
-        if isinstance(document, dict):
-            for problem in find_qos_findings(document, linted):
-                yield _make_note(source, problem)
+    yield from _find_each(sources, lambda document: find_qos_findings(document, linted))
 
 
-def _find_unpublished(
-    documents: list[tuple[str, object]], linted: "LintedProfiles"
-) -> Iterator[LintProblem]:
+def _find_unpublished(sources: list[LintSource], linted: "LintedProfiles") -> Iterator[LintProblem]:
     """Yield profiles that no policy would be made of."""
+    profiles = [source for source in sources if _is_of(source, "ClusterColocationProfile")]
+    if not profiles:
+        return
     reasons = dict(linted.find_unpublished())
-    for source in documents:
-        _, document = source
-        if isinstance(document, dict) and document.get("kind") == "ClusterColocationProfile":
-            (checked,) = lint_documents([document])
-            reason = reasons.get(checked.title.partition(" ")[2])
-            if reason is not None and not checked.problems:
-                yield LintProblem(source[0], checked.title, reason)
+    for source, checked in zip(
+        profiles, lint_documents(source.document for source in profiles), strict=True
+    ):
+        reason = reasons.get(checked.title.partition(" ")[2])
+        if reason is not None and not checked.problems:
+            yield LintProblem(source.file, source.title, reason)
 
 
 def _find_injected(
-    documents: list[tuple[str, object]], linted: "LintedProfiles"
+    sources: list[LintSource], linted: "LintedProfiles"
 ) -> Iterator[WrittenTemplate]:
     from koord.cli.lint_pods import find_injected  # noqa: PLC0415 - slow
 
-    bare = [document for _, document in documents]
-    titles = [checked.title for checked in lint_documents(bare)]
-    for injected in find_injected(bare, linted):
+    for injected in find_injected([source.document for source in sources], linted):
+        source = sources[injected.at]
         yield WrittenTemplate(
-            documents[injected.at][0],
-            titles[injected.at],
+            source.file,
+            source.title,
             list(injected.profiles),
             [str(written) for written in injected.fields],
             list(injected.assumed),
         )
-
-
-def _make_note(source: tuple[str, object], problem: Problem) -> LintProblem:
-    file, document = source
-    (checked,) = lint_documents([document])
-    return LintProblem(file, checked.title, str(problem))
 
 
 def _read_all(names: Iterable[str]) -> tuple[list[tuple[str, object]], bool]:
@@ -272,7 +287,7 @@ def _read_all(names: Iterable[str]) -> tuple[list[tuple[str, object]], bool]:
             documents += ((name, document) for document in _parse(name, _read(name)))
         except (OSError, UnicodeDecodeError, UnreadableError) as error:
             is_complete = False
-            say(f"{name}: {_describe(error)}", err=True)
+            say(escape_line(f"{name}: {_describe(error)}"), err=True)
     return documents, is_complete
 
 
@@ -334,14 +349,7 @@ def _read(name: str) -> str:
 
 
 def _parse(name: str, text: str) -> list[object]:
-    if not name.endswith(".json"):
-        return list(read_documents(text))
-    try:
-        value = json.loads(text)  # tabs are no YAML
-        refuse_half_pairs(value)
-    except (ValueError, RecursionError) as error:
-        raise UnreadableError(f"is not JSON: {error}") from error
-    return [value]
+    return [read_json(text)] if name.endswith(".json") else list(read_documents(text))
 
 
 def _describe(error: Exception) -> str:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from koord.api.lint import MAX_FILE_BYTES, UnreadableError, read_documents
+from koord.api.manifest_text import MAX_FILE_BYTES, UnreadableError, read_documents
 from koord.cli.common import ExitCode, fail
 from koord.cli.connection import list_all, open_client
 from koord.kube.client import Client

@@ -8,6 +8,7 @@ of texts. Graphs are DOT for Graphviz, and GraphML for Gephi, yEd or networkx.
 
 import html
 import io
+import json
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -249,7 +250,16 @@ def safe_yaml(dump: Callable[[bool], str]) -> str:
 
 
 def to_json(document: Any) -> str:
-    return escape(msgspec.json.format(msgspec.json.encode(document, enc_hook=str)).decode())
+    return escape(msgspec.json.format(encode_json(document)).decode())
+
+
+def encode_json(document: Any) -> bytes:
+    """Return a document as JSON, with whole numbers of any length: bytes times milliseconds."""
+    try:
+        return msgspec.json.encode(document, enc_hook=str)
+    except OverflowError:
+        plain = msgspec.to_builtins(document, enc_hook=str)
+        return json.dumps(plain, ensure_ascii=False).encode()
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,9 @@ from typing import Final
 import msgspec
 
 from koord.cli.connection import path_in
-from koord.core.model.text import MAX_SUGGESTIONS, cut, find_similar
+from koord.core.model.text import cut
 from koord.kube.client import Client
+from koord.similar_names import MAX_SUGGESTIONS, find_similar
 
 _AGGREGATED: Final = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 

@@ -11,13 +11,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
-import msgspec
-
 from koord.answers.usage_rows import Row
 from koord.cli.common import ExitCode, fail, write_document
+from koord.cli.output import encode_json
 from koord.cli.usage_options import UsageOutput
 from koord.plain_text import escape_line
 
+_FORMULA = frozenset("=+-@\uff1d\uff0b\uff0d\uff20")
+"""With what a formula begins; spreadsheets take the wide forms for the same."""
 EXTRA = "parquet"
 """The extra of this package that brings pyarrow."""
 
@@ -43,12 +44,12 @@ def format_csv(rows: Iterable[Row], columns: Sequence[str]) -> str:
 
 def _plain_cell(value: str | int | None) -> str:
     text = escape_line("" if value is None else str(value))
-    return f"'{text}" if text[:1] in {"=", "+", "-", "@"} else text
+    return f"'{text}" if text[:1] in _FORMULA else text
 
 
 def format_lines(rows: Iterable[Row]) -> str:
     """Return a JSON object on a line for each row."""
-    return "".join(f"{msgspec.json.encode(row).decode()}\n" for row in rows)
+    return "".join(f"{encode_json(row).decode()}\n" for row in rows)
 
 
 def format_parquet(rows: Iterable[Row], columns: Sequence[str]) -> bytes:

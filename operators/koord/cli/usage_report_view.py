@@ -1,7 +1,7 @@
 """Prints the report of a period as Markdown, HTML or JSON: what ``koord usage report`` does.
 
 Not imported for ``--help``. Names of others are escaped in both forms, so that none of them is a
-link, a picture or a script.
+link, not even an address that readers of Markdown make one, a picture or a script.
 """
 
 import html
@@ -13,13 +13,12 @@ from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
 from koord.answers.encoding import encode
 from koord.answers.usage import find_parents, find_segments
 from koord.answers.usage_report import AmountLine, QuotaLine, UsageReport, make_report
 from koord.cli.cluster import read_without_target, refuse_gaps
 from koord.cli.common import ExitCode, fail, write_document
+from koord.cli.output import encode_json
 from koord.cli.usage_options import ReportOutput
 from koord.cli.usage_period import choose_period, format_span
 from koord.core.model.text import format_time
@@ -80,7 +79,7 @@ def show(request: ReportRequest, kubeconfig: str, context: str, output: ReportOu
         choice = f"; there are {', '.join(names[:_MOST_NAMED])}{more}" if names else ""
         fail(f"quota {request.quota} is not known, and held nothing then{choice}", ExitCode.USAGE)
     if output is ReportOutput.JSON:
-        write_document(f"{msgspec.json.encode(encode(report)).decode()}\n")
+        write_document(f"{encode_json(encode(report)).decode()}\n")
         return
     sections = list(make_sections(report, period.name, request))
     write = write_html if output is ReportOutput.HTML else write_markdown
@@ -132,7 +131,7 @@ def make_sections(
     yield ReportSection(f"GPU usage{who} in {period}", (f"{when} {what}", sum_up))
     yield from _tell_share(report)
     yield from _tell_amounts("Namespaces", "Namespace", report.namespaces)
-    yield from _tell_amounts("Users", "User", report.users)
+    yield from _tell_amounts("Users", "User", report.users, report.other_users)
     yield from _tell_amounts("Jobs", "Job", report.owners, report.other_owners)
     yield from _tell_amounts("Models", "Model", report.models)
     yield from _tell_losses(report)
@@ -300,9 +299,13 @@ def _line(cells: Sequence[str]) -> str:
     return f"| {' | '.join(map(_plain, cells))} |"
 
 
+_MARK: Final = re.compile(r"[\\`*_\[\]<>|#!~&]|:(?=//)|(?<=www)\.", re.IGNORECASE)
+"""What Markdown takes for a mark, and what makes addresses of a text links."""
+
+
 def _plain(text: str) -> str:
     """Escape what Markdown would take for a mark."""
-    return re.sub(r"([\\`*_\[\]<>|#!~&])", r"\\\1", escape_line(text))
+    return _MARK.sub(lambda mark: f"\\{mark[0]}", escape_line(text))
 
 
 _STYLE: Final = (

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, overload
 import msgspec
 from aiohttp import web
 
-from koord.api.lint import UnreadableError, read_documents
+from koord.api.manifest_text import UnreadableError, read_documents
 
 MOST_BODY: Final = 256 * 1024
 MOST_FORM: Final = 32 * 1024

@@ -23,7 +23,7 @@ from koord.answers.edits import (
     Submit,
 )
 from koord.answers.redaction import EVERYTHING, Sight, namespace_of
-from koord.api.lint import UnreadableError, read_documents
+from koord.api.manifest_text import UnreadableError, read_documents
 from koord.api.quantity import InvalidQuantityError
 from koord.api.untyped import to_list, to_map
 from koord.core.engine.state import ClusterState

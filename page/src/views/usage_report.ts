@@ -64,6 +64,7 @@ export interface UsageReport {
   quotas: UsageQuota[];
   namespaces: UsageNamespace[];
   users: UsageUser[];
+  otherUsers: number;
   owners: UsageJob[];
   otherOwners: number;
   models: UsageModel[];

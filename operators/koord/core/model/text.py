@@ -1,15 +1,14 @@
-"""Helpers for texts that users read: bounded, counted, listed; times, ages and similar names.
+"""Helpers for texts that users read: bounded, counted, listed; times, ages, suggestions.
 
 Texts are bounded whatever they quote: a condition takes 32 KiB, nobody reads more than a few lines.
 """
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from difflib import get_close_matches
-from heapq import nsmallest
 from typing import Final
 
 from koord.plain_text import escape_line
+from koord.similar_names import find_similar
 
 MAX_TEXT: Final = 1024
 """Length of every text, in characters."""
@@ -81,35 +80,7 @@ def format_age(seconds: float) -> str:
     return text
 
 
-MAX_SUGGESTIONS: Final = 3
-_MOST_NEAR: Final = 100
-"""Names that are compared letter by letter."""
-_MOST_COMPARED: Final = 64
-"""Letters of each."""
-
-
 _MAX_LISTED: Final = 8
-
-
-def find_similar(name: str, names: Iterable[str]) -> list[str]:
-    """Return names that may be meant, whatever their case: like it, or of the same beginning."""
-    typed = name.lower()[:_MOST_COMPARED]
-    by_lower_case = {name.lower()[:_MOST_COMPARED]: name for name in sorted(names)}
-    stem = typed.rpartition("-")[0] or typed
-    begun = (name for name in by_lower_case if name == stem or name.startswith(f"{stem}-"))
-    near = by_lower_case
-    if len(near) > _MOST_NEAR:  # there may be thousands, and comparing takes long
-        near = dict.fromkeys(
-            nsmallest(_MOST_NEAR, near, key=lambda each: _tell_apart(each, typed)), ""
-        )
-    close = get_close_matches(typed, near, MAX_SUGGESTIONS) or begun
-    return [by_lower_case[name] for name, _ in zip(close, range(MAX_SUGGESTIONS), strict=False)]
-
-
-def _tell_apart(name: str, typed: str) -> tuple[int, int]:
-    """Return a number that is small for names that look alike; it is found quickly."""
-    alike = next((at for at, (a, b) in enumerate(zip(name, typed, strict=False)) if a != b), 0)
-    return len(set(name) ^ set(typed)) + abs(len(name) - len(typed)), -alike
 
 
 def suggest(name: str, names: Iterable[str]) -> str:

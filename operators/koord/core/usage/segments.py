@@ -117,9 +117,10 @@ def make_segment(  # noqa: PLR0913 - a segment has that many parts
 def start_of(pod: Pod) -> int:
     """Return since when a pod holds its room, in milliseconds: as its binding says, or nearly so.
 
-    Where nobody says when it was bound, it is when the kubelet accepted it, or its creation.
+    Where nobody says when it was bound, it is when the kubelet accepted it, or its creation. No pod
+    holds anything before that, which the API server alone writes.
     """
-    return round((pod.bound or pod.started or pod.created) * MS_PER_SECOND)
+    return round(max(pod.bound or pod.started, pod.created) * MS_PER_SECOND)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,13 @@ which one a pod has is chosen as it begins, the lowest that is free, and stays.
 """
 
 from collections.abc import Iterable
+from heapq import heappop, heappush
 from typing import Final, NamedTuple
 
 SEVENTHS: Final = 7
+MOST_SLOTS: Final = 16 * SEVENTHS
+"""Sevenths of one pod that are told apart: no node has more of them. Of a pod that asks for more,
+which no kubelet accepts, only the number counts."""
 _GPU: Final = 1_000
 
 
@@ -34,21 +38,30 @@ class SliceSlots:
 
     def __init__(self) -> None:
         self._held: dict[str, tuple[int, ...]] = {}
+        self._freed: list[int] = []
+        """A heap; all from ``_next`` on are free, too."""
+        self._next = 0
 
     def take(self, uid: str, count: int) -> int:
         """Return the thousandths that a pod holds with so many sevenths, the same while it does."""
         slots = self._held.get(uid, ())
         if len(slots) != count:
-            self._held.pop(uid, None)
-            taken = {slot for held in self._held.values() for slot in held}
-            free = (slot for slot in range(len(taken) + count) if slot not in taken)
-            slots = tuple(slot for slot, _ in zip(free, range(count), strict=False))
-            self._held[uid] = slots
+            self.free(uid)
+            if count > MOST_SLOTS:
+                return measure_slices(count)
+            slots = self._held[uid] = tuple(self._take_lowest() for _ in range(count))
         return sum(measure_slices(1, slot) for slot in slots)
 
     def free(self, uid: str) -> None:
         """Note that a pod holds none; without effect if it did not."""
-        self._held.pop(uid, None)
+        for slot in self._held.pop(uid, ()):
+            heappush(self._freed, slot)
+
+    def _take_lowest(self) -> int:
+        if self._freed:
+            return heappop(self._freed)
+        self._next += 1
+        return self._next - 1
 
     def __bool__(self) -> bool:
         return bool(self._held)
@@ -57,11 +70,11 @@ class SliceSlots:
 def share_slices(spans: Iterable[SliceSpan]) -> dict[str, int]:
     """Return the thousandths that each pod of one node held."""
     slots, shares = SliceSlots(), dict[str, int]()
-    running: list[SliceSpan] = []
+    running: list[tuple[int, str]] = []
+    """A heap of ends, and whose they are."""
     for span in sorted(spans, key=lambda span: (span.start, span.uid)):
-        for ended in [other for other in running if other.end <= span.start]:
-            slots.free(ended.uid)
-            running.remove(ended)
+        while running and running[0][0] <= span.start:
+            slots.free(heappop(running)[1])
         shares[span.uid] = slots.take(span.uid, span.sevenths)
-        running.append(span)
+        heappush(running, (span.end, span.uid))
     return shares
