@@ -34,7 +34,7 @@ from koord.see.openapi import make_document
 from koord.see.paging import ListQuery, make_page
 from koord.see.routes import ROUTES
 from koord.see.snapshots import OnDemand, Snapshot, Snapshots
-from koord.see.stream import parse_topic
+from koord.see.topics import parse_topic
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -217,13 +217,11 @@ async def test_before_the_first_reading_it_says_why_there_is_no_answer() -> None
         assert refusal["message"] == "no way"
 
 
-async def test_first_answers_do_not_wait_until_all_that_waits_is_planned(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_first_answers_do_not_wait_until_all_that_waits_is_planned() -> None:
     """With thousands of units a plan takes long, and a map needs none; later the old one serves."""
     planned: list[int] = []
-    monkeypatch.setattr(Snapshot, "prepare", lambda self: planned.append(self.number))
     async with open_server() as client:
+        client.server.snapshots._parts = (lambda snapshot: planned.append(snapshot.number),)
         assert (await client.get(f"{BASE}/map"))[0] == 200
         assert planned == []
         await client.server.snapshots.read_once()
@@ -233,8 +231,8 @@ async def test_first_answers_do_not_wait_until_all_that_waits_is_planned(
 async def test_what_waits_is_planned_before_somebody_asks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(snapshots, "_HEAD_START_SECONDS", 0.0)
     is_planned = threading.Event()
-    monkeypatch.setattr(Snapshot, "prepare", lambda _: is_planned.set())
     async with open_server(is_read=False) as client:
+        client.server.snapshots._parts = (lambda _: is_planned.set(),)
         running = asyncio.create_task(client.server.snapshots.run())
         assert await asyncio.to_thread(is_planned.wait, 60)
         running.cancel()

@@ -15,7 +15,7 @@ from tests.support.laws import examples
 from koord.answers.reading import Reading
 from koord.see.patches import find_patch
 from koord.see.snapshots import Snapshot
-from koord.see.stream import parse_topic
+from koord.see.topics import parse_topic
 
 MANY = 120
 

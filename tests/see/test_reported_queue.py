@@ -23,7 +23,7 @@ from koord.answers.waiting import find_waiting
 from koord.api.keys import operators
 from koord.core.engine.cycle import Cycle
 from koord.core.queue.turns import StartReservation
-from koord.see.cluster_routes import QUEUE
+from koord.see.cluster_routes import PARTS, QUEUE
 from koord.see.paging import parse_query, select
 from koord.see.route import Ask
 from koord.see.routes import ROUTES
@@ -133,7 +133,8 @@ def test_no_list_is_planned(
     reading = follow(make_scene(), team_a__moe_0="NoDomainFits")
     for sight in SIGHTS[:4]:
         snapshot = Snapshot(reading, HERE, 1, NOW).seen_with(sight)
-        snapshot.prepare()
+        for part in PARTS:
+            part(snapshot)
         assert ask(snapshot, name, parts) is not None
 
 

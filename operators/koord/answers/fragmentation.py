@@ -9,12 +9,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+import numpy as np
+
 from koord.answers.encoding import encode
+from koord.answers.pod_tallies import PodTallies, tally_pods
 from koord.core.device.fragmentation import SizeLoss, measure_losses
 from koord.core.device.ledger import DeviceLedger
 from koord.core.device.plugin import Devices
 from koord.core.device.status import DeviceState, NodeDeviceStatus, observe_devices
 from koord.core.device.vendors import MODEL_LABEL
+from koord.core.engine.arrays import Ints
 from koord.core.engine.cycle import Cycle
 from koord.core.engine.state import ClusterState
 from koord.core.model.device_names import CARDS, GPU
@@ -84,10 +88,10 @@ class Fragmentation:
 def view_fragmentation(state: ClusterState) -> tuple[ModelFragmentation, ...]:
     """Return the fragmentation by model, sorted by its name."""
     state.refresh()
-    by_model: dict[str, list[NodeGpus]] = {}
-    for gpus in find_gpus(state):
+    counted, by_model = _counted_nodes(state), dict[str, list[NodeGpus]]()
+    for gpus in counted.count(state):
         by_model.setdefault(gpus.model, []).append(gpus)
-    return tuple(sum_up(model, nodes) for model, nodes in sorted(by_model.items()))
+    return tuple(counted.sum_up(model, nodes) for model, nodes in sorted(by_model.items()))
 
 
 def sum_up(model: str, nodes: Sequence[NodeGpus]) -> ModelFragmentation:
@@ -167,29 +171,54 @@ def count_gpus_of_nodes(state: ClusterState) -> Mapping[str, NodeGpus]:
 
 def find_gpus(state: ClusterState) -> Iterator[NodeGpus]:
     """Yield the GPUs of every node that has some."""
+    yield from _counted_nodes(state).count(state)
+
+
+def _counted_nodes(state: ClusterState) -> "CountedNodes":
     counted = state.followers.get(CountedNodes)
     if not isinstance(counted, CountedNodes):
         counted = state.followers[CountedNodes] = CountedNodes()
-    yield from counted.count(state)
+    return counted
 
 
 class CountedNodes:
     """The GPUs of the nodes of one state, which are counted again where something has changed."""
 
     def __init__(self) -> None:
-        self._counted: dict[str, tuple[Node, tuple[int, ...], NodeGpus]] = {}
-        """Node -> what its GPUs were counted from: its object, and amounts of its row."""
+        self._counted: dict[str, tuple[Node, NodeGpus]] = {}
+        """Node -> the object that its GPUs were counted from, and they."""
+        self._amounts: Ints | None = None
+        """What there was and what was used of each row then, of all that GPUs are counted by."""
         self._per_gpu: Mapping[str, int] = {}
+        self._summed: dict[str, tuple[list[NodeGpus], ModelFragmentation]] = {}
+        """Model -> the nodes that were summed up last, and what they have together."""
+
+    def _compare(self, amounts: Ints) -> list[bool]:
+        """Return which rows have other amounts than the last time."""
+        before, self._amounts = self._amounts, amounts
+        if before is None or before.shape != amounts.shape:
+            return [True] * amounts.shape[1]
+        changed: list[bool] = (before != amounts).any(axis=0).tolist()
+        return changed
+
+    def sum_up(self, model: str, nodes: list[NodeGpus]) -> ModelFragmentation:
+        """Return what the nodes of a model have together; of the same ones as before the same."""
+        before, summed = self._summed.get(model, (None, None))
+        if summed is None or before != nodes:
+            summed = sum_up(model, nodes)
+            self._summed[model] = nodes, summed
+        return summed
 
     def count(self, state: ClusterState) -> Iterator[NodeGpus]:
         devices, cycle = state.plugin(Devices), state.open_cycle()
-        reserving = [pod for pod in state.pods.values() if pod.handling is Handling.RESERVE]
+        tallies = tally_pods(state)
+        reserving = tallies.reserving.values()
         holding = frozenset(pod.key for pod in reserving)
         partly_held = {where for pod in reserving if (where := node_charged(pod))}
-        per_gpu = _find_usual_pod(state.pods.values())
+        per_gpu = _find_usual_pod(tallies)
         before = self._counted if per_gpu == self._per_gpu else {}
         self._counted, self._per_gpu = {}, per_gpu
-        amounts = _list_amounts(cycle)
+        is_other = self._compare(_list_amounts(cycle))
 
         def count(node: Node, row: int) -> NodeGpus:
             report = devices.reports.get(node.name)
@@ -204,31 +233,26 @@ class CountedNodes:
             return _strand(gpus, node, cycle, row, per_gpu) if gpus.total else gpus
 
         for name, row in state.table.live_rows():
-            node, of_row = state.table.node_at(row), amounts[row]
-            kept = before.get(name)
-            if kept is not None and kept[0] is node and kept[1] == of_row:
-                gpus: NodeGpus | None = kept[2]
+            node, kept = state.table.node_at(row), before.get(name)
+            if kept is not None and kept[0] is node and not is_other[row]:
+                gpus: NodeGpus | None = kept[1]
             else:
                 gpus = _ISOLATED.call(name, count, node, row)
+                if kept is not None and gpus == kept[1]:
+                    gpus = kept[1]  # the same object as long as it says the same
             if gpus is None:
                 continue
             if name not in partly_held and name not in devices.reports:
-                self._counted[name] = node, of_row, gpus
+                self._counted[name] = node, gpus
             if gpus.total:
                 yield gpus
 
 
-def _list_amounts(cycle: Cycle) -> list[tuple[int, ...]]:
+def _list_amounts(cycle: Cycle) -> Ints:
     """Return what is there and what is used of each row, of all that GPUs are counted by."""
     columns = [cycle.table.columns.get(name) for name in (*sorted(CARDS), CPU, MEMORY, PODS)]
     present = [column for column in columns if column is not None]
-    return list(
-        zip(
-            *(cycle.table.allocatable[column].tolist() for column in present),
-            *(cycle.used[column].tolist() for column in present),
-            strict=True,
-        )
-    )
+    return np.concatenate((cycle.table.allocatable[present], cycle.used[present]))
 
 
 def _count_reported(node: Node, status: NodeDeviceStatus, holding: frozenset[str]) -> NodeGpus:
@@ -291,18 +315,15 @@ def _cards_in(shape: PodShape) -> int:
     return sum(amount for name, amount in shape.requests if name in CARDS)
 
 
-def _find_usual_pod(pods: Iterable[Pod]) -> Mapping[str, int]:
+def _find_usual_pod(tallies: PodTallies) -> Mapping[str, int]:
     """Return what a GPU usually takes with it: the median of the whole ones that pods hold.
 
     What only waits says nothing of it: anybody may have thousands of such pods, which hold nothing.
     """
-    # Thousands of pods have few shapes, which they share: they are told apart as objects.
-    held = [pod.shape for pod in pods if pod.handling is not Handling.RESERVE and node_charged(pod)]
-    counts, shapes = Counter(map(id, held)), {id(shape): shape for shape in held}
     requests = [
-        (dict(shapes[key].requests), cards, count)
-        for key, count in counts.items()
-        if (cards := _cards_in(shapes[key]))
+        (dict(tallies.shapes[key].requests), cards, count)
+        for key, count in tallies.holding.items()
+        if (cards := _cards_in(tallies.shapes[key]))
     ]
     return {name: _find_median(requests, name) for name in (CPU, MEMORY) if requests}
 

@@ -4,6 +4,7 @@ Found in what was read, each finding with what to do. What only the process of t
 (refused writes, lists that are not read) is in its Lease. Decides nothing.
 """
 
+import operator
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from typing import Any, Final
 
 from koord.answers.encoding import encode
 from koord.answers.fragmentation import count_gpus_of_nodes
+from koord.answers.pod_tallies import tally_pods
 from koord.answers.redaction import Sight, redact
 from koord.core.device.plugin import Devices
 from koord.core.device.status import observe_devices
@@ -138,10 +140,7 @@ def encode_finding(finding: HealthFinding) -> dict[str, Any]:
 
 
 def _find_nodes(state: ClusterState, _now: float) -> Iterator[HealthFinding]:
-    nodes = (state.table.node_at(row) for _, row in state.table.live_rows())
-    sick_nodes = [
-        (node, finding) for node in nodes if (finding := _describe_node(node)) is not None
-    ]
+    sick_nodes = _sick_nodes(state).find(state)
     gpus = count_gpus_of_nodes(state) if sick_nodes else {}
     for node, (reason, severity, message, do_this) in sick_nodes:
         of_node = gpus.get(node.name)
@@ -152,7 +151,38 @@ def _find_nodes(state: ClusterState, _now: float) -> Iterator[HealthFinding]:
         )
 
 
-def _describe_node(node: Node) -> tuple[str, Severity, str, str] | None:
+_Described = tuple[str, Severity, str, str]
+
+
+class SickNodes:
+    """The nodes of one state that are not well, looked for again once a node has changed."""
+
+    def __init__(self) -> None:
+        self._nodes: list[Node | None] = []
+        self._found: tuple[tuple[Node, _Described], ...] = ()
+
+    def find(self, state: ClusterState) -> tuple[tuple[Node, _Described], ...]:
+        """Return them, by name, with what is to be said of each."""
+        nodes = state.table.nodes
+        if len(nodes) != len(self._nodes) or not all(map(operator.is_, nodes, self._nodes)):
+            self._nodes = list(nodes)
+            live = (state.table.node_at(row) for _, row in state.table.live_rows())
+            self._found = tuple(
+                (node, described)
+                for node in live
+                if (described := _describe_node(node)) is not None
+            )
+        return self._found
+
+
+def _sick_nodes(state: ClusterState) -> SickNodes:
+    nodes = state.followers.get(SickNodes)
+    if not isinstance(nodes, SickNodes):
+        nodes = state.followers[SickNodes] = SickNodes()
+    return nodes
+
+
+def _describe_node(node: Node) -> _Described | None:
     if node.has_failed:
         return (
             "NotReady",
@@ -216,8 +246,9 @@ def _find_devices(state: ClusterState, _now: float) -> Iterator[HealthFinding]:
 
 
 def _find_stuck(state: ClusterState, now: float) -> Iterator[HealthFinding]:
-    for pod in state.pods.values():
-        if pod.node and pod.gone_by and now - pod.gone_by > STUCK_SECONDS:
+    ending = tally_pods(state).ending
+    for pod in ending.values():
+        if now - pod.gone_by > STUCK_SECONDS:
             finding = _ISOLATED.call(pod.key, _describe_stuck, pod)
             if finding is not None:
                 yield finding

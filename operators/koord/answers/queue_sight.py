@@ -4,11 +4,10 @@ A unit of which an asker sees nothing looks the same to all who see nothing of i
 once for all of them, and of a unit that has not changed it is kept.
 """
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import count
 from typing import Any, Final, overload
 
 from typing_extensions import override
@@ -20,6 +19,8 @@ from koord.answers.reports import ReportedReason
 
 MOST_SIGHTS: Final = 64
 """Of which what is seen is kept."""
+MOST_WRITTEN: Final = 8192
+"""Entries that are written once: as many as are on some eighty pages."""
 
 
 def hide_others(entries: Iterable[QueueEntry], sight: Sight) -> tuple[QueueEntry, ...]:
@@ -78,12 +79,36 @@ class QueueOrder:
     value: Callable[[QueueEntry], Any] = field(compare=False)
     key: Callable[[QueueEntry], str] = field(compare=False)
 
-    def rank(self, entry: QueueEntry, at: int) -> "_Ranked":
-        return self.value(entry), self.key(entry), at
-
 
 _Ranked = tuple[Any, str, int]
 """What an entry is sorted by, and where it is in the queue."""
+
+
+class RankedEntries:
+    """Entries in an order. Keys are made only of those that their values do not tell apart."""
+
+    def __init__(self, rows: Sequence[QueueEntry], order: QueueOrder) -> None:
+        self._order = order
+        values = list(map(order.value, rows))
+        counts = Counter(values)
+        self._ties = {value for value, count in counts.items() if count > 1}
+        self._ranked = [self._rank(value, rows[at], at) for at, value in enumerate(values)]
+        self._ranked.sort(reverse=order.is_descending)
+
+    def _rank(self, value: Any, entry: QueueEntry, at: int) -> _Ranked:
+        return value, self._order.key(entry) if value in self._ties else "", at
+
+    def places(self, own: Mapping[int, QueueEntry]) -> list[int]:
+        """Return where each entry in order is in the queue, with others in place of some.
+
+        Those have the same values: only their keys differ.
+        """
+        if not own:
+            return [at for _, _, at in self._ranked]
+        ranked = [each for each in self._ranked if each[2] not in own]
+        ranked += [self._rank(self._order.value(row), row, at) for at, row in own.items()]
+        ranked.sort(reverse=self._order.is_descending)
+        return [at for _, _, at in ranked]
 
 
 class SeenQueue(Sequence[QueueEntry]):
@@ -186,6 +211,24 @@ def _is_moved(before: QueueEntry, after: QueueEntry) -> bool:
     )
 
 
+class WrittenEntries:
+    """The documents of entries that are shown: one at another place is not written anew."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[int, tuple[QueueEntry, dict[str, Any]]] = OrderedDict()
+        """By identity of its names, an entry and what was written of it."""
+
+    def write(self, entry: QueueEntry) -> dict[str, Any]:
+        key = id(entry.names)
+        kept = self._kept.get(key)
+        if kept is None or not _is_moved(kept[0], entry):
+            kept = self._kept[key] = entry, encode(entry)
+            if len(self._kept) > MOST_WRITTEN:
+                self._kept.popitem(last=False)
+        ahead = entry.gpus_ahead
+        return {**kept[1], "position": entry.position or None, "gpusAhead": ahead}
+
+
 class WaitingQueue:
     """All that waits at one moment, with the names of all."""
 
@@ -193,7 +236,7 @@ class WaitingQueue:
         self.entries = entries
         self._seen = seen
         self._strangers: dict[Sight, Sequence[QueueEntry]] = {EVERYTHING: entries}
-        self._orders: dict[tuple[Sight, QueueOrder], list[_Ranked]] = {}
+        self._orders: dict[tuple[Sight, QueueOrder], RankedEntries] = {}
         self._places: dict[str, list[int]] = {}
         for at, entry in enumerate(entries):
             for namespace in entry.namespaces:
@@ -230,14 +273,13 @@ class WaitingQueue:
         """Return all in an order: that of strangers, in which own entries take their places."""
         rows, key = self._see_as_stranger(stranger), (stranger, order)
         if key not in self._orders:
-            ranked = sorted(map(order.rank, rows, count()), reverse=order.is_descending)
-            self._orders[key] = ranked
-        if not own:
-            return [rows[at] for _, _, at in self._orders[key]]
-        ranked = [each for each in self._orders[key] if each[2] not in own]
-        ranked += [order.rank(row, at) for at, row in own.items()]
-        ranked.sort(reverse=order.is_descending)
-        return [own[at] if at in own else rows[at] for _, _, at in ranked]
+            self._orders[key] = RankedEntries(rows, order)
+        return [own[at] if at in own else rows[at] for at in self._orders[key].places(own)]
+
+    def prepare_like(self, before: "WaitingQueue") -> None:
+        """Compute what was asked for of the queue before this one."""
+        for stranger in before._strangers:  # noqa: SLF001 - of the same class
+            self._see_as_stranger(stranger)
 
     def _see_as_stranger(self, stranger: Sight) -> Sequence[QueueEntry]:
         if stranger not in self._strangers:

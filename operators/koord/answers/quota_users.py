@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from koord.answers.pod_tallies import tally_pods
 from koord.core.engine.state import ClusterState
 from koord.core.eviction.reclaim import find_reach
 from koord.core.model.pods import Pod, PodPhase
@@ -66,14 +67,9 @@ class QuotaUser:
             self.amounts[key] = self.amounts.get(key, 0) + amount
 
 
-def find_quotas_in_use(state: ClusterState) -> set[tuple[str, QuotaName]]:
+def find_quotas_in_use(state: ClusterState) -> Collection[tuple[str, QuotaName]]:
     """Return which namespaces have pods that count for which quotas."""
-    cache = state.quotas
-    counted, quota_of = cache.usage, cache.quota_of
-    return {
-        (pod.namespace, quota_of(pod) if (use := counted.get(uid)) is None else use.quota)
-        for uid, pod in state.pods.items()
-    }
+    return tally_pods(state).quotas.keys()
 
 
 def find_users(state: ClusterState, quotas: Collection[QuotaName]) -> tuple[QuotaUser, ...]:

@@ -52,6 +52,7 @@ from koord.runtime.settings import (
 from koord.see.actions import Actions, UnitAction
 from koord.see.app import Server
 from koord.see.askers import Askers
+from koord.see.cluster_routes import PARTS
 from koord.see.front_proxy import FrontProxyAccess
 from koord.see.limits import Limits
 from koord.see.manifests import ServerDefaults
@@ -145,6 +146,7 @@ async def _run(
             ),
             has_news=reader.has_news,
             silence=reader.silence,
+            parts=PARTS,
         )
         try:
             tasks = [

@@ -17,7 +17,7 @@ from koord.answers.hidden_amounts import (
     hide_in_quota,
 )
 from koord.answers.overview import Overview, see_overview, view_overview
-from koord.answers.queue_sight import QueueOrder, SeenQueue
+from koord.answers.queue_sight import QueueOrder, SeenQueue, WrittenEntries
 from koord.answers.queue_view import QueueEntry
 from koord.answers.quota_view import QuotaView, encode_in_full, view_quota, view_quotas
 from koord.answers.redaction import HiddenName, redact
@@ -30,21 +30,22 @@ from koord.core.model.text import format_time
 from koord.core.reservation.plugin import Reservations
 from koord.see.paging import ListForm, Row, texts_of
 from koord.see.route import Ask, NothingThere, WithGaps, refuse_hidden_nodes
-from koord.see.snapshots import Snapshot
+from koord.see.snapshots import Prepare, Snapshot, find_what_waits
 
 
 def show_overview(snapshot: Snapshot, _: Ask) -> Any:
     sight = snapshot.reading.sight
-
-    def sum_up(waiting: Sequence[QueueEntry]) -> Overview:
-        sick = len(_find_sick(snapshot))
-        return view_overview(waiting, _view_models(snapshot), _view_quotas(snapshot), sick)
-
-    if sight.amounts:
-        view = snapshot.share("overview", lambda: sum_up(snapshot.queue.entries))
-    else:
-        view = sum_up(snapshot.waiting)
+    view = _sum_up_all(snapshot) if sight.amounts else _sum_up(snapshot, snapshot.waiting)
     return encode(hide_in_overview(see_overview(view, sight), sight))
+
+
+def _sum_up_all(snapshot: Snapshot) -> Overview:
+    return snapshot.share("overview", lambda: _sum_up(snapshot, snapshot.queue.entries))
+
+
+def _sum_up(snapshot: Snapshot, waiting: Sequence[QueueEntry]) -> Overview:
+    sick = len(_find_sick(snapshot))
+    return view_overview(waiting, _view_models(snapshot), _view_quotas(snapshot), sick)
 
 
 def _find_sick(snapshot: Snapshot) -> tuple[HealthFinding, ...]:
@@ -58,6 +59,16 @@ def _view_models(snapshot: Snapshot) -> tuple[ModelFragmentation, ...]:
 
 def _view_quotas(snapshot: Snapshot) -> tuple[QuotaView, ...]:
     return snapshot.share("quotas", lambda: view_quotas(snapshot.reading.state).quotas)
+
+
+PARTS: Final[Sequence[Prepare]] = (
+    find_what_waits,
+    _find_sick,
+    _view_models,
+    _view_quotas,
+    _sum_up_all,
+)
+"""What answers of many have in common, and is computed before they are asked for."""
 
 
 def list_queue(snapshot: Snapshot, _: Ask) -> Sequence[QueueEntry]:
@@ -177,8 +188,10 @@ _format_since = lru_cache(maxsize=1 << 14)(format_time)
 
 
 def _unit_of(entry: QueueEntry) -> str:
-    if len(entry.names) == 1 and not isinstance(entry.names[0], HiddenName):
-        return f"{entry.kind}/{entry.names[0]}"
+    if len(entry.names) == 1:
+        if not isinstance(entry.names[0], HiddenName):
+            return f"{entry.kind}/{entry.names[0]}"
+        return f"{entry.kind}/#{entry.position}.{_format_since(entry.since)}"
     names = _names_of(entry)
     hidden = "" if all(names) else f"#{entry.position}.{_format_since(entry.since)}"
     return f"{entry.kind}/{','.join(names)}{hidden}"
@@ -208,6 +221,7 @@ def _sort_queue(entries: Sequence[QueueEntry], sort: str) -> list[QueueEntry] | 
     return entries.sorted_by(QueueOrder(name, name != sort, QUEUE.sorts[name], _unit_of))
 
 
+_WRITTEN: Final = WrittenEntries()
 QUEUE: Final = ListForm(
     key=_unit_of,
     sorts={
@@ -223,7 +237,7 @@ QUEUE: Final = ListForm(
         "class": lambda entry: (str(class_of(entry.reason.code)),),
         "reason": lambda entry: (entry.reason.code,),
     },
-    write=encode,
+    write=_WRITTEN.write,
     narrow=_narrow,
     sort=_sort_queue,
 )

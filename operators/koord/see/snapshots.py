@@ -9,10 +9,10 @@ import logging
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, cast
 
 from koord.answers.audit_analysis import AuditScope
@@ -21,6 +21,7 @@ from koord.answers.happenings import Subject
 from koord.answers.health import HealthFinding
 from koord.answers.hidden_amounts import hide_in_queue
 from koord.answers.outlook import limit_time
+from koord.answers.pod_tallies import tally_pods
 from koord.answers.queue_sight import SeenEntries, SeenQueue, WaitingQueue
 from koord.answers.quota_users import find_quotas_in_use
 from koord.answers.reading import Reading, Target
@@ -111,9 +112,10 @@ class Snapshot:
         """The last answer to why something waits: it is large, so no other is kept."""
         self._kept: dict[Hashable, Any] = {}
         self._shared: dict[Hashable, Any] = {}
-        self._base = self
-        """That of everything, which those of less are made from."""
+        self._origin: Snapshot | None = None
+        """That of everything, which those of less are made from; None: this is it."""
         self._by_sight: OrderedDict[Sight, Snapshot] = OrderedDict()
+        self._is_over = False
 
     def seen_with(self, sight: Sight) -> "Snapshot":
         """Return the same for whoever may see less: equal sights share all answers.
@@ -127,12 +129,23 @@ class Snapshot:
             looked_up = replace(sight, quota_names=self._find_quotas(sight))
             reading = replace(self.reading, sight=looked_up)
             view = Snapshot(reading, self.target, self.number, self.at, self.on_demand)
-            view._base = self._base
+            view._origin = self._base
+            if self._is_over:
+                return view
             self._by_sight[sight] = view
         self._by_sight.move_to_end(sight)
         if len(self._by_sight) > MOST_SIGHTS:
             self._by_sight.popitem(last=False)
         return view
+
+    @property
+    def _base(self) -> "Snapshot":
+        return self if self._origin is None else self._origin
+
+    def end(self) -> None:
+        """Keep no views any more: another one came, and circles of objects stay for long."""
+        self._is_over = True
+        self._by_sight.clear()
 
     @property
     def namespaces(self) -> frozenset[str]:
@@ -166,14 +179,7 @@ class Snapshot:
         gangs = state.gangs.keys()
         keys = (key.partition("/")[0] for key in gangs)
         quotas = (spec.namespace for spec in state.quotas.catalog.registry.specs.values())
-        return frozenset((*(pod.namespace for pod in state.pods.values()), *keys, *quotas))
-
-    def prepare(self) -> None:
-        """Compute what most answers need, before they are asked for."""
-        try:
-            _ = self.queue
-        except Exception:
-            log.exception("What waits cannot be computed")  # each answer that needs it says so
+        return frozenset((*tally_pods(state).namespaces, *keys, *quotas))
 
     def share(self, key: Hashable, compute: Callable[[], T]) -> T:
         """Compute a value with the names of all, once for all who ask, whatever they may see.
@@ -218,9 +224,17 @@ class Snapshot:
         is_over = limit_time(_FORESIGHT_SECONDS, time.monotonic)
         everything = replace(self.reading, sight=EVERYTHING)
         seen = self.reading.state.followers.setdefault(SeenEntries, SeenEntries())
-        return WaitingQueue(
-            find_waiting(everything, self.target, is_over), cast("SeenEntries", seen)
-        )
+        entries = find_waiting(everything, self.target, is_over)
+        return WaitingQueue(entries, cast("SeenEntries", seen))
+
+
+def find_what_waits(snapshot: Snapshot) -> object:
+    """Compute what nearly all answers need: the least that is prepared."""
+    return snapshot.queue
+
+
+Prepare = Callable[[Snapshot], object]
+"""Computes a part of answers before they are asked for. In the thread of answers, so quickly."""
 
 
 class Snapshots:
@@ -229,12 +243,15 @@ class Snapshots:
     def __init__(
         self,
         read: Read,
-        least_seconds: float = LEAST_SECONDS,
         on_demand: OnDemand | None = None,
         has_news: Callable[[], bool] | None = None,
         silence: Callable[[], float] = lambda: 0.0,
+        parts: Sequence[Prepare] = (find_what_waits,),
     ) -> None:
         """``read`` returns what nobody changes afterwards; ``silence`` how many seconds old it is.
+
+        A new snapshot answers once its ``parts`` are computed; who asks meanwhile waits for one of
+        them at most.
 
         With ``has_news`` it returns one state that it brings up to date: then it is called in the
         thread of answers, and more often, whenever there are news.
@@ -246,9 +263,9 @@ class Snapshots:
         """Why the last reading failed; empty if it did not."""
         self._read = read
         self._on_demand = on_demand
-        self._least_seconds = least_seconds
         self._has_news = has_news
         self._silence = silence
+        self._parts = parts
         self._answerer = ThreadPoolExecutor(1, "answers")
         self._reader = self._answerer if has_news else ThreadPoolExecutor(1, "reading")
         self._apart = ThreadPoolExecutor(1, "apart")
@@ -280,12 +297,12 @@ class Snapshots:
     async def _pause(self, took: float) -> None:
         """Wait until it is time to read again."""
         if self._has_news is None:
-            await asyncio.sleep(max(self._least_seconds, SHARE * took))
+            await asyncio.sleep(max(LEAST_SECONDS, SHARE * took))
             return
         began = time.monotonic()
         # Answers that are waited for are no reason to be behind even more.
         await asyncio.sleep(max(LEAST_WITH_NEWS, SHARE_WITH_NEWS * self._busy))
-        while not self._has_news() and time.monotonic() < began + self._least_seconds:  # noqa: ASYNC110 - many things are news
+        while not self._has_news() and time.monotonic() < began + LEAST_SECONDS:  # noqa: ASYNC110 - many things are news
             await asyncio.sleep(_TICK_SECONDS)
 
     async def read_once(self) -> None:
@@ -294,7 +311,7 @@ class Snapshots:
             if self._has_news is None:
                 await self._read_apart()
             else:
-                await self._in_thread(self._answerer, self._bring_up_to_date)
+                await self._bring_up_to_date()
         except KubeError as error:
             self.problem = str(error)
             log.warning("Cannot read the cluster", extra={"problem": self.problem})
@@ -312,17 +329,31 @@ class Snapshots:
         # The answer before this one serves until this one is quick; without one, nobody waits.
         if self.last is not None and self._is_asked:
             await self._prepare(snapshot)
-        self.last = snapshot
+        self._publish(snapshot)
 
-    def _bring_up_to_date(self) -> None:
-        """Change the one state and publish it in one turn: nobody sees one without the other."""
+    async def _bring_up_to_date(self) -> None:
+        """Change the one state, and publish it once its answers are quick.
+
+        Until then the snapshot before it answers from what was computed already, and for the rest
+        from the state as it is by now.
+        """
+        self._busy = 0.0
+        snapshot = await self._in_thread(self._answerer, self._change)
+        if self._is_asked:
+            await self._prepare(snapshot)
+        self._publish(snapshot)
+
+    def _change(self) -> Snapshot:
         began = time.thread_time()
         snapshot = self._make(*self._read())
         _ = snapshot.namespaces
-        if self._is_asked:
-            snapshot.prepare()
-        self.last = snapshot
-        self._busy = time.thread_time() - began
+        self._busy += time.thread_time() - began
+        return snapshot
+
+    def _publish(self, snapshot: Snapshot) -> None:
+        before, self.last = self.last, snapshot
+        if before is not None:
+            before.end()
 
     def _make(self, reading: Reading, target: Target) -> Snapshot:
         number = 1 if self.last is None else self.last.number + 1
@@ -332,7 +363,17 @@ class Snapshots:
         return await asyncio.get_running_loop().run_in_executor(executor, work)
 
     async def _prepare(self, snapshot: Snapshot) -> None:
-        await self._in_thread(self._answerer, snapshot.prepare)
+        for part in self._parts:
+            await self._in_thread(self._answerer, partial(self._prepare_part, part, snapshot))
+
+    def _prepare_part(self, part: Prepare, snapshot: Snapshot) -> None:
+        began = time.thread_time()
+        try:
+            part(snapshot)
+        except Exception:
+            # Each answer that needs it says so.
+            log.exception("A part of answers cannot be computed")
+        self._busy += time.thread_time() - began
 
     @property
     def _is_asked(self) -> bool:
