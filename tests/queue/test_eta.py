@@ -4,19 +4,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.builders import make_node, make_pod
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.builders import make_node, make_pod, make_pod_group, make_quota
 from tests.cluster import SCORING, make_cluster
 
+from koord.core.engine.cycle import Cycle
 from koord.core.engine.queue import find_pending
 from koord.core.queue.eta import Ending, Outlook
 from koord.core.queue.run_time import Knowledge, RunTime
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from tests.cluster import FakeCluster
 
+    from koord.core.engine.cycle import Removed
     from koord.core.model.plan import Unit
+    from koord.core.model.pods import Pod
     from koord.core.queue.eta import Forecast
 
 NOW = 1000.0
@@ -110,3 +116,47 @@ def test_what_starts_before_and_never_ends_is_no_reason_that_something_never_fit
     seen = look(cluster.gang("g", 2), {"r": (1100.0, Knowledge.DECLARED)}, {})
     assert seen["a"].start == NOW
     assert (seen["g"].start, seen["g"].never) == (None, None)
+
+
+SIZES = st.lists(st.tuples(st.integers(1, 3), st.integers(1, 9)), min_size=1, max_size=5)
+
+
+def ask_for_sizes(sizes: list[tuple[int, int]]) -> Mapping[str, Forecast]:
+    """Look ahead for gangs of so many pods with so many GPUs, where nobody knows any end."""
+    names = [f"r{at}" for at in range(12)]
+    cluster = make_busy(*names).quotas(
+        make_quota("q", min={"nvidia.com/gpu": 6}, max={"nvidia.com/gpu": 12})
+    )
+    for at, (pods, gpus) in enumerate(sizes):
+        cluster.pod_groups(make_pod_group(f"default/g{at}", pods))
+        for number in range(pods):
+            pod = make_pod(f"g{at}-{number}").gang(f"default/g{at}").gpu(gpus)
+            cluster.pods(pod.quota("q") if at % 2 else pod)
+    return look(cluster, dict.fromkeys(names, (None, Knowledge.NONE)), {})
+
+
+@settings(max_examples=25)
+@given(SIZES)
+def test_who_never_starts_is_the_same_on_few_empty_nodes_as_on_all(
+    sizes: list[tuple[int, int]],
+) -> None:
+    few = ask_for_sizes(sizes)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Outlook, "_find_rows", lambda *_: None)
+        assert ask_for_sizes(sizes) == few
+
+
+def test_few_nodes_are_emptied_to_see_that_something_would_start() -> None:
+    removed: list[int] = []
+    cluster = make_busy(*(f"r{at}" for at in range(40))).pods(make_pod("a").gpu(8))
+    with pytest.MonkeyPatch.context() as patch:
+        remove = Cycle.remove
+
+        def count(cycle: Cycle, pods: Iterable[Pod]) -> Removed:
+            pods = list(pods)
+            removed.append(len(pods))
+            return remove(cycle, pods)
+
+        patch.setattr(Cycle, "remove", count)
+        seen = look(cluster, {f"r{at}": (None, Knowledge.NONE) for at in range(40)}, {})
+    assert (seen["a"].never, removed) == (None, [1])

@@ -9,7 +9,7 @@ Nothing here reads a clock, and texts are made elsewhere.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from itertools import groupby
@@ -280,20 +280,73 @@ class Outlook:
         """Tell those that nothing helps from those of which it is not known when they start."""
         if not left or self._has_to_end():
             return
-        self.cycle.remove(
+        there = [
             pod
             for ending in (*running, *self._started)
             for pod in ending.pods
             if ending.end is None or ending.end > self.cycle.now
-        )
+        ]
+        # To see that a unit would start a few empty nodes are enough, and most would.
+        rows = self._find_rows(left)
+        unsure = left if rows is None else self._judge_without(left, self._on_rows(there, rows))
+        self._judge_without(unsure, there, is_all=True)
+
+    def _judge_without(
+        self, left: Sequence[Unit], pods: Iterable[Pod], *, is_all: bool = False
+    ) -> list[Unit]:
+        """Judge units once pods are gone; return those that do not start then, unless all are."""
+        unsure: list[Unit] = []
+        if not left or self._has_to_end():
+            return unsure
+        self.cycle.remove(pods)
         # Alone a unit has all room: also what is reserved for those before it.
         self.go_on([*self.forecasts, *(unit.key for unit in left)], ())
         for unit in left:
             if self._has_to_end():
-                return
+                break
             mark = self.cycle.checkpoint()
             alone = plan(self.cycle, (unit,), self.scoring)
             self.cycle.rollback(mark)
+            if not alone.placements and not is_all:
+                unsure.append(unit)
+                continue
             refusal = self._refusals.get(unit.key)
             never = None if alone.placements else alone.refusals[0].reason
             self.forecasts[unit.key] = Forecast(None, Knowledge.NONE, (), refusal, never)
+        return unsure
+
+    def _find_rows(self, units: Iterable[Unit]) -> set[int] | None:
+        """Return nodes that have room for each unit when empty; None if those are too many."""
+        rows: set[int] = set()
+        most = self.cycle.used.shape[1] // 4
+        for shape, count in _count_shapes(units).items():
+            room = self.cycle.room_when_empty(shape)
+            if room is None:
+                return None
+            largest = np.argsort(-room, kind="stable")
+            enough = np.searchsorted(room[largest].clip(0, count).cumsum(), count) + 1
+            rows.update(largest[:enough].tolist())
+            if len(rows) > most:
+                return None
+        return rows
+
+    def _on_rows(self, pods: Iterable[Pod], rows: Collection[int]) -> Iterator[Pod]:
+        nodes = {self.cycle.table.node_at(row).name for row in rows}
+        for pod in pods:
+            if pod.planned_node:
+                is_there = pod.planned_node in nodes
+            else:
+                place = self.cycle.place_of(pod)
+                is_there = place is not None and place.row in rows
+            if is_there:
+                yield pod
+
+
+def _count_shapes(units: Iterable[Unit]) -> dict[PodShape, int]:
+    """Return how many pods of each shape a unit needs at most."""
+    most: dict[PodShape, int] = {}
+    for unit in units:
+        shapes = Counter(pod.shape for demand in unit.demands for pod in demand.first_required())
+        for shape, count in shapes.items():
+            most[shape] = max(count, most.get(shape, 0))
+    return most

@@ -17,6 +17,7 @@ from koord.core.queue.run_time import (
     Estimate,
     PastRuns,
     RunTime,
+    default_of,
     limit_of,
     limits_of,
     run_time_of,
@@ -72,6 +73,9 @@ class RunLimits:
 
     def run_time_of_running(self, pods: Sequence[Pod]) -> RunTime:
         """Return how long a unit runs of which these are the pods on nodes."""
+        if self._says_nothing(pods):
+            # Of most pods nobody knows more than that, and there are tens of thousands.
+            return default_of(self._settings_of(self._queue_of(pods[0])))
         now = int(self._view.now)
         ran = now - start_of((pod for pod in pods if not pod.phase.is_terminal), now)
         return run_time_of_running(
@@ -80,6 +84,12 @@ class RunLimits:
             self._past_of(pods, ran),
             self._end_of_owner,
         )
+
+    def _says_nothing(self, pods: Sequence[Pod]) -> bool:
+        """Whether all that is known of a pod is its queue."""
+        (first, *more), end_of_owner = pods, self._end_of_owner
+        is_plain = not (more or first.gang or first.extensions)
+        return is_plain and end_of_owner(first) is None and self._estimate(pods) is None
 
     def run_time_of_placed(self, pod: Pod) -> RunTime:
         """Return how long a pod on a node runs.

@@ -239,6 +239,11 @@ def _estimate(stated: int | None, settings: QueueSettings, history: Estimate | N
         return RunTime(Knowledge.STATED, stated, _one_and_a_half(stated))
     if history is not None and history.is_enough:
         return RunTime(Knowledge.HISTORY, history.expected, history.bound)
+    return default_of(settings)
+
+
+def default_of(settings: QueueSettings) -> RunTime:
+    """Return what is known of a unit of which nobody says anything."""
     default = settings.default_run_time
     if default is None:
         return UNKNOWN

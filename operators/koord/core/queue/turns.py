@@ -7,7 +7,7 @@ it. Nothing here decides whose turn it is.
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 
@@ -77,6 +77,7 @@ class Competition:
         self._by_content: dict[bytes, int] = {}
         self._masks: list[Mask] = []
         self._meets: dict[tuple[int, int], bool] = {}
+        self._near: dict[tuple[tuple[int, ...], tuple[int, ...]], bool] = {}
         self._of: dict[UnitKey, Competitors] = {}
 
     def of(self, unit: Unit) -> Competitors:
@@ -90,9 +91,17 @@ class Competition:
 
     def competes(self, first: Competitors, other: Competitors) -> bool:
         """Whether what one gets may matter to the other."""
-        return first.queue == other.queue or any(
-            self._is_shared(row, other_row) for row in first.rows for other_row in other.rows
-        )
+        return first.queue == other.queue or self.is_near(first.rows, other.rows)
+
+    def is_near(self, first: tuple[int, ...], other: tuple[int, ...]) -> bool:
+        """Whether units with these numbers of masks could run on the same node."""
+        pair = (first, other)
+        is_near = self._near.get(pair)
+        if is_near is None:
+            is_near = self._near[pair] = any(
+                self._is_shared(row, other_row) for row in first for other_row in other
+            )
+        return is_near
 
     def _number_of(self, shape: PodShape) -> int:
         number = self._numbers.get(shape)
@@ -116,6 +125,49 @@ class Competition:
         return meets
 
 
+@dataclass(slots=True)
+class _AskedBefore:
+    """How many units come before, and what they request."""
+
+    units: int = 0
+    requests: Counter[str] = field(default_factory=Counter)
+
+    def add(self, units: int, requests: Mapping[str, int]) -> None:
+        self.units += units
+        self.requests.update(requests)
+
+
+_ByRows: TypeAlias = defaultdict[tuple[int, ...], _AskedBefore]
+
+
+class _UnitsSoFar:
+    """The units so far: by what nodes they could run on, of each queue and of all together.
+
+    There are few kinds of nodes, so that to count those before one takes as long in a hundred
+    queues as in one.
+    """
+
+    def __init__(self, competition: Competition) -> None:
+        self._competition = competition
+        self._all: _ByRows = defaultdict(_AskedBefore)
+        self._by_queue: defaultdict[str, _ByRows] = defaultdict(lambda: defaultdict(_AskedBefore))
+
+    def add(self, competitors: Competitors, requests: Mapping[str, int]) -> None:
+        for by_rows in (self._all, self._by_queue[competitors.queue]):
+            by_rows[competitors.rows].add(1, requests)
+
+    def count_before(self, wanted: Competitors) -> _AskedBefore:
+        """Return those that compete: of the same nodes, and of the same queue."""
+        before, is_near = _AskedBefore(), self._competition.is_near
+        for rows, asked_before in self._all.items():
+            if is_near(wanted.rows, rows):
+                before.add(asked_before.units, asked_before.requests)
+        for rows, asked_before in self._by_queue[wanted.queue].items():
+            if not is_near(wanted.rows, rows):
+                before.add(asked_before.units, asked_before.requests)
+        return before
+
+
 def make_turns(
     units: Iterable[Unit],
     competition: Competition,
@@ -124,9 +176,7 @@ def make_turns(
     seen: Collection[UnitKey],
 ) -> Iterator[Turn]:
     """Yield the turns of those that are ``seen`` of the units, which come in order: all count."""
-    counts: Counter[Competitors] = Counter()
-    requests: defaultdict[Competitors, Counter[str]] = defaultdict(Counter)
-    positions: Counter[str] = Counter()
+    line, positions = _UnitsSoFar(competition), Counter[str]()
     left = len(seen)
     for unit in units:
         if not left:
@@ -139,25 +189,23 @@ def make_turns(
             continue
         positions[wanted.queue] += 1
         if is_seen:
-            before = [other for other in counts if competition.competes(wanted, other)]
-            ahead: Counter[str] = Counter()
-            for other in before:
-                ahead.update(requests[other])
+            before = line.count_before(wanted)
             since, reservation = find_head(unit.key)
             yield Turn(
                 unit.key,
                 wanted.queue,
                 positions[wanted.queue],
-                sum(counts[other] for other in before),
-                dict(ahead),
+                before.units,
+                dict(before.requests),
                 since,
                 reservation,
             )
-        counts[wanted] += 1
-        requests[wanted].update(_requests_of(unit.pods))
+        line.add(wanted, _requests_of(unit.pods))
 
 
-def _requests_of(pods: Sequence[Pod]) -> Counter[str]:
+def _requests_of(pods: Sequence[Pod]) -> Mapping[str, int]:
+    if len(pods) == 1:
+        return dict(pods[0].shape.requests)
     amounts: Counter[str] = Counter()
     for shape, count in Counter(pod.shape for pod in pods).items():
         for key, amount in shape.requests:
