@@ -166,6 +166,24 @@ def test_trials_that_change_thousands_of_objects_are_not_made() -> None:
     assert ask_what_if(reading, [Drain(("n0",))], most_changes=41).units
 
 
+def test_what_waits_is_planned_once_for_the_queue_and_for_the_first_trial() -> None:
+    def outcomes(cluster: FakeCluster, *, is_read: bool) -> list[tuple[str, bool, str]]:
+        waiting = view_outcomes(cluster.state, is_read=is_read).waiting
+        codes = [each.reason.code if each.reason else "" for each in waiting.values()]
+        starts = [each.starts for each in waiting.values()]
+        return list(zip((source.key for source in waiting), starts, codes, strict=True))
+
+    cluster = make_cluster(3).pods(*(make_pod(f"p-{at}").gpu(3) for at in range(9)))
+    snapshot = Snapshot(reading_of(cluster), HERE, 1, NOW)
+    assert len(snapshot.waiting) == 9
+    whole = outcomes(cluster, is_read=False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("koord.answers.outcomes.plan_waiting", None)
+        assert outcomes(cluster, is_read=True) == whole
+    cluster.pods(make_pod("more").gpu(3))
+    assert len(outcomes(cluster, is_read=True)) == 10
+
+
 def test_looking_for_similar_names_costs_in_proportion() -> None:
     rng = random.Random(1)  # noqa: S311 - to be repeated, not to be secret
     letters = "a" * 90 + "b" * 90 + "c" * 70

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from koord.answers.edits import UnitSource
 from koord.answers.pending import find_pending, find_queue
-from koord.answers.planned_units import PlannedUnits, plan_waiting
+from koord.answers.planned_units import PlannedUnits, plan_waiting, recall_plan
 from koord.answers.queue_view import find_incomplete
 from koord.answers.reason_context import ContextFinder
 from koord.core.engine.scoring import Scoring
@@ -63,20 +63,29 @@ class Explainer:
         return planned.tell_as_its_own(unit, self._told[like.key])
 
 
-def view_outcomes(state: ClusterState, is_over: Callable[[], bool] = lambda: False) -> Outcomes:
-    """Return what becomes of everything that waits, as far as it is planned until ``is_over``."""
+def view_outcomes(
+    state: ClusterState, is_over: Callable[[], bool] = lambda: False, *, is_read: bool = False
+) -> Outcomes:
+    """Return what becomes of everything that waits, as far as it is planned until ``is_over``.
+
+    ``is_read``: the state is as it was read, so that who has asked what waits had it planned.
+    """
     state.refresh()
     queue, units = find_queue(state), find_pending(state)
-    cycle = state.open_cycle(lambda: units)
-    planned = plan_waiting(cycle, state, units, Scoring(), is_over)
-    cycle.close()
+    planned = recall_plan(state, units) if is_read else None
+    if planned is None:
+        cycle = state.open_cycle(lambda: units)
+        planned = plan_waiting(cycle, state, units, Scoring(), is_over)
+        cycle.close()
+    preempting = {each.unit for each in state.nominations}
     placed, waiting, left = planned.count_placed(), dict[UnitSource, Decision](), set[UnitSource]()
     for unit in units:
         if unit.key in planned.left:
             left.update(_sources_of(unit))
             continue
         starts = placed[unit.key] >= max(unit.required, 1)
-        reason = find_preempting(state, unit.key) or planned.refusals.get(unit.key)
+        victims = find_preempting(state, unit.key) if unit.key in preempting else None
+        reason = victims or planned.refusals.get(unit.key)
         decision = Decision(starts, None if starts else reason, unit)
         waiting.update((source, decision) for source in _sources_of(unit))
     for incomplete in find_incomplete(state, queue):

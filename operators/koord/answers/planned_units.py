@@ -102,6 +102,30 @@ def plan_waiting(
     return PlannedUnits(tuple(run.placements), run.refusals, run.alike, undecided)
 
 
+@dataclass(frozen=True, slots=True)
+class _RememberedPlan:
+    """What one plan of units came to; as long as nothing has changed it holds."""
+
+    units: Sequence[Unit]
+    planned: PlannedUnits
+
+
+def remember_plan(state: ClusterState, units: Sequence[Unit], planned: PlannedUnits) -> None:
+    """Keep the plan of all that waits in a state, for the next question about it."""
+    state.followers[_RememberedPlan] = _RememberedPlan(units, planned)
+
+
+def recall_plan(state: ClusterState, units: Sequence[Unit]) -> PlannedUnits | None:
+    """Return the plan of these very units; None if there is none, or something was left out.
+
+    Whoever changes nodes or quotas of a state, and no unit, must not ask.
+    """
+    kept = state.followers.get(_RememberedPlan)
+    if not isinstance(kept, _RememberedPlan) or kept.units is not units or kept.planned.left:
+        return None
+    return kept.planned
+
+
 _Batch = list[tuple[Unit, Hashable | None]]
 """Units that are planned together, each with what it asks for."""
 

@@ -15,7 +15,7 @@ from koord.answers.encoding import encode
 from koord.answers.gpus import count_gpus
 from koord.answers.outlook import Look, decide_turns, view_standings
 from koord.answers.pending import find_pending, find_queue
-from koord.answers.planned_units import plan_waiting
+from koord.answers.planned_units import plan_waiting, remember_plan
 from koord.answers.reason_context import ContextFinder
 from koord.answers.standing import QueueStanding
 from koord.core.engine.queue import Queue
@@ -114,6 +114,7 @@ def view_queue(
     if is_over is not None:
         decide_turns(Look(state, units, scoring=scoring))
     planned = plan_waiting(state.open_cycle(lambda: units), state, units, scoring)
+    remember_plan(state, units, planned)
     contexts = ContextFinder(state, reclaim, is_once=True)
     reasons = {
         key: find_preempting(state, key) or reason

@@ -66,6 +66,7 @@ ROOM_BODY: Final = {
 
 def try_edits(snapshot: Snapshot, ask: Ask) -> Any:
     reading, written = snapshot.reading, ask.body.get("edits")
+    is_followed = reading.is_followed
     _refuse_gaps(snapshot, "what would change", _PLANS_NEED)
     if ask.body.keys() - WHAT_IF_BODY.keys() or not isinstance(written, list) or not written:
         raise InvalidQuery("edits: give a list of them, such as {drain: {nodes: [n1]}}")
@@ -75,7 +76,9 @@ def try_edits(snapshot: Snapshot, ask: Ask) -> Any:
     try:
         edits = [edit for document in written for edit in forms.read(document)]
         limits = [limit_time(_TRIAL_SECONDS, monotonic) for _ in range(2)]
-        before = snapshot.keep("outcomes", lambda: view_outcomes(reading.state, limits[0]))
+        before = snapshot.keep(
+            "outcomes", lambda: view_outcomes(reading.state, limits[0], is_read=not is_followed)
+        )
         answer = ask_what_if(reading, edits, limits[1], before, MOST_CHANGES)
     except EditError as error:
         raise InvalidQuery(f"edits: {error}") from None
