@@ -61,11 +61,11 @@ def _read(file: Path) -> list[tuple[float, float]]:
 
 
 def main() -> None:
-    """Measure one processor until killed."""
-    processor, file = int(sys.argv[1]), Path(sys.argv[2])
+    """Measure one processor until killed, or until whoever started it is gone."""
+    processor, file, parent = int(sys.argv[1]), Path(sys.argv[2]), os.getppid()
     os.sched_setaffinity(0, {processor})
     with file.open("a", buffering=1) as out:
-        while True:
+        while os.getppid() == parent:
             out.write(f"{time.time():.3f} {_take_loop() * 1e3:.4f}\n")
             time.sleep(_EVERY)
 
