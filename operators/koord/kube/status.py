@@ -16,6 +16,7 @@ tenant nor large objects keep others waiting.
 """
 
 import asyncio
+import math
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Mapping
@@ -152,9 +153,9 @@ class _Pending:
     due: float
     attempt: int = 0
 
-    def is_due(self, now: float, over: float) -> bool:
-        """Whether to write now; what is not urgent must have been due at ``over``."""
-        return self.due <= (now if self.patch.is_urgent else over)
+    def due_after(self, delay: float) -> float:
+        """Return when to write; what is not urgent waits ``delay`` seconds longer."""
+        return self.due if self.patch.is_urgent else self.due + delay
 
 
 class StatusWriter:
@@ -202,6 +203,10 @@ class StatusWriter:
         self._places: dict[str, asyncio.Semaphore] = {}
         """Namespace -> its part of the writes in flight, while it has begun any."""
         self._yields_until = 0.0
+        self._delay = 0.0
+        """By how much patches that are not urgent are late now, to let others pass."""
+        self._look_at = 0.0
+        """Nothing is due before: thousands of patches that wait are not looked through."""
         self._wake = asyncio.Event()
 
     def submit(self, ref: ObjectRef, patch: StatusPatch) -> None:
@@ -216,7 +221,11 @@ class StatusWriter:
         if earlier is not None and earlier.patch.is_urgent:
             patch = replace(patch, is_urgent=True)
         attempt = 0 if earlier is None else earlier.attempt
-        self._pending[ref.uid] = _Pending(ref, patch, last, due, attempt)
+        self._put(_Pending(ref, patch, last, due, attempt))
+
+    def _put(self, pending: _Pending) -> None:
+        self._pending[pending.ref.uid] = pending
+        self._look_at = min(self._look_at, pending.due_after(self._delay))
         self._wake.set()
 
     async def run(self) -> None:
@@ -228,8 +237,10 @@ class StatusWriter:
                 if self._is_busy():
                     self._yields_until = now + LULL_SECONDS
                 # Urgent patches never yield; the others are written in the end.
-                over = now - self._pace.seconds if now < self._yields_until else now
-                for pending in self._find_next(now, over):
+                delay = self._pace.seconds if now < self._yields_until else 0.0
+                if delay != self._delay:
+                    self._delay, self._look_at = delay, now
+                for pending in self._find_next(now) if self._look_at <= now else ():
                     uid = pending.ref.uid
                     self._in_flight.add(uid)
                     self._begun[pending.ref.namespace] += 1
@@ -238,16 +249,18 @@ class StatusWriter:
                     self._wake.clear()
                 await asyncio.sleep(_TICK)
 
-    def _find_next(self, now: float, over: float) -> list[_Pending]:
+    def _find_next(self, now: float) -> list[_Pending]:
         """Return the patches to write next.
 
         One write per object at a time, or an old status could arrive after a new one.
         """
-        due = (
-            pending
-            for uid, pending in self._pending.items()
-            if pending.is_due(now, over) and uid not in self._in_flight
-        )
+        due: list[_Pending] = []
+        self._look_at = math.inf
+        for uid, pending in self._pending.items():
+            due_at = pending.due_after(self._delay)
+            self._look_at = min(self._look_at, due_at)
+            if due_at <= now and uid not in self._in_flight:
+                due.append(pending)
         most = MAX_BEGUN * self._pace.most
         free = max(0, most - len(self._in_flight))
         # Half is left to others, however many one namespace has.
@@ -396,8 +409,7 @@ class StatusWriter:
         newer = self._pending.get(pending.ref.uid, pending)
         newer.attempt = pending.attempt + 1
         newer.due = newer.last = time.monotonic() + delay
-        self._pending[pending.ref.uid] = newer
-        self._wake.set()
+        self._put(newer)
 
     def _may_pass(self, error: KubeError, attempt: int) -> bool:
         """Whether to retry. Also when forbidden: a patch is submitted once, and rights may return.

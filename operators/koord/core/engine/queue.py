@@ -432,6 +432,8 @@ class Queue:
 
     def _wake_by_domains(self, state: ClusterState) -> None:
         """Requeue units that were refused by a domain, by the hints of that domain."""
+        if not self.blocked and not self._ready:
+            return  # nobody is woken, and nobody is about to be refused by what is true now
         refused = {name: list(keys) for name, keys in self.blocked.by_domain().items()}
         for plugin in state.plugins:
             # Without units a hint is asked for all the same: its version is remembered.

@@ -4,7 +4,7 @@ Keeps what pods ask and use in step with the state, and the fair shares with tha
 ElasticQuota nothing is kept. What quotas allow a unit is asked of ``quota_gate``.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -103,10 +103,10 @@ class QuotaCache:
         self._bindings = -1
         self._shared: frozenset[str] = frozenset()
         """The namespaces that several quotas list, as of then."""
-        self.solutions: dict[TreeId, Solution] = {}
-        """Tree -> what was computed last."""
-        self.failures: dict[TreeId, Exception] = {}
-        """Tree -> the defect that keeps its shares from being computed; its pods wait."""
+        self._solutions: dict[TreeId, Solution] = {}
+        self._failures: dict[TreeId, Exception] = {}
+        self._is_outdated = False
+        """Whether the shares follow from what was true before."""
         self._isolated = Isolation("quota-usage")
         self._uncounted: dict[str, Exception] = {}
         """Pod -> the defect that keeps it from being counted; it counts as it did before."""
@@ -127,7 +127,29 @@ class QuotaCache:
     @property
     def version(self) -> tuple[int, int]:
         """Grows with everything that may let units through that were refused."""
+        self._solve_again()
         return (self.catalog.bindings, self._solved)
+
+    @property
+    def solutions(self) -> Mapping[TreeId, Solution]:
+        """Tree -> its fair shares."""
+        self._solve_again()
+        return self._solutions
+
+    @property
+    def failures(self) -> Mapping[TreeId, Exception]:
+        """Tree -> the defect that keeps its shares from being computed; its pods wait."""
+        self._solve_again()
+        return self._failures
+
+    def outdate(self) -> None:
+        """Have the shares computed anew when they are asked for next: most changes ask nothing."""
+        self._is_outdated = True
+
+    def _solve_again(self) -> None:
+        if self._is_outdated:
+            with self.stopwatch("solve"):
+                self.solve()
 
     def upsert_node(self, node: Node) -> None:
         """Take in a node."""
@@ -272,7 +294,7 @@ class QuotaCache:
         self._foreign_on.clear()
         self._members.clear()
         self._seen.clear()
-        self.solutions = {}
+        self._solutions = {}
 
     def count_gangs(
         self, gangs: Iterable[str], book: GangView, is_complete: Callable[[str], bool]
@@ -415,18 +437,19 @@ class QuotaCache:
 
     def solve(self) -> list[Solution]:
         """Return the fair shares of all trees."""
-        before, self.solutions, self.failures = self.solutions, {}, {}
+        before, self._solutions, self._failures = self._solutions, {}, {}
+        self._is_outdated = False
         trees = sorted(self.catalog.registry.trees())
         try:
             totals = self._totals()
         except Exception as error:  # noqa: BLE001 - pods under no quota go on
-            self.failures = dict.fromkeys(trees, error)
+            self._failures = dict.fromkeys(trees, error)
             return []
         for tree_id in trees:
             self._solve_tree(tree_id, totals.get(tree_id, {}), before.get(tree_id))
-        if any(before.get(tree_id) is not solution for tree_id, solution in self.solutions.items()):
+        if any(before.get(tree) is not solution for tree, solution in self._solutions.items()):
             self._solved += 1
-        return list(self.solutions.values())
+        return list(self._solutions.values())
 
     def outside(self) -> Usage:
         """Return what pods ask and use that are in no quota in force."""
@@ -473,11 +496,11 @@ class QuotaCache:
             try:
                 uncharged[tree_id] = find_uncharged(self.catalog.tree(tree_id), usage, self.rules)
             except Exception as error:  # noqa: BLE001 - a defect that one tree shows stops no other
-                self.failures[tree_id] = error
+                self._failures[tree_id] = error
         return uncharged
 
     def _solve_tree(self, tree_id: TreeId, total: Amounts, before: Solution | None) -> None:
-        if tree_id in self.failures:
+        if tree_id in self._failures:
             return
         try:
             tree = self.catalog.tree(tree_id)
@@ -485,9 +508,9 @@ class QuotaCache:
                 return  # its root quota was deleted
             inputs = ShareInput(tree, total, self.usage.usage(), self.rules)
             is_known = before is not None and before.inputs == inputs
-            self.solutions[tree_id] = before if before and is_known else solve(inputs, before)
+            self._solutions[tree_id] = before if before and is_known else solve(inputs, before)
         except Exception as error:  # noqa: BLE001 - a defect that one tree shows stops no other
-            self.failures[tree_id] = error
+            self._failures[tree_id] = error
 
 
 def is_used(pod: Pod) -> bool:

@@ -80,7 +80,7 @@ class Quotas(Plugin):
             self.update()
 
     def update(self) -> None:
-        """Bring edits into force, count changed pods, and compute fair shares."""
+        """Bring edits into force and count changed pods; fair shares follow when asked for."""
         cache = self.cache
         if self._feed is None:
             self._feed = self.view.feed()
@@ -100,8 +100,7 @@ class Quotas(Plugin):
         self._count(changes)
         cache.forget_stale()
         cache.limit_submissions()
-        with cache.stopwatch("solve"):
-            cache.solve()
+        cache.outdate()
 
     def open_ledger(self, undo: UndoLog | None = None) -> Ledger:
         """Return what every quota may use and uses, as of the last :meth:`absorb`."""
