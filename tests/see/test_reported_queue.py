@@ -191,7 +191,7 @@ def test_an_order_that_is_shared_between_askers_is_that_of_each_of_them(
         query = parse_query({"sort": f"{sign}{name}"}, QUEUE, "i")
         seen = queue.see(sight)
         for _ in range(2):
-            assert select(seen, query, QUEUE) == select(tuple(seen), query, QUEUE)
+            assert list(select(seen, query, QUEUE)) == select(tuple(seen), query, QUEUE)
 
 
 async def test_who_asks_waits_for_one_event_of_streams_at_most() -> None:

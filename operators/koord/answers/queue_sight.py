@@ -8,17 +8,21 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import islice
 from typing import Any, Final, overload
 
 from typing_extensions import override
 
 from koord.answers.encoding import encode
 from koord.answers.queue_view import QueueEntry, show_safely
-from koord.answers.redaction import EVERYTHING, ONE_UNIT, Sight, redact
+from koord.answers.redaction import EVERYTHING, ONE_UNIT, NameKind, Sight, redact
 from koord.answers.reports import ReportedReason
 
 MOST_SIGHTS: Final = 64
 """Of which what is seen is kept."""
+REMEMBERED_STATES: Final = 60
+MOST_PREPARED: Final = 4
+"""Sights for which it is computed before somebody asks."""
 MOST_WRITTEN: Final = 8192
 """Entries that are written once: as many as are on some eighty pages."""
 
@@ -64,10 +68,16 @@ def _hide_names(entry: QueueEntry, sight: Sight) -> QueueEntry:
 
 
 def _hide_wholly(entry: QueueEntry, stranger: Sight) -> QueueEntry:
-    hidden = _hide_names(entry, stranger)
     # It quotes a condition of theirs, or names what only they know: quotas, claims, topologies.
     reason = ReportedReason(entry.reason.code, "")
-    return replace(hidden, reason=reason, quotas=entry.quotas if stranger.quotas else ())
+    hidden = replace(
+        entry, reason=reason, quotas=entry.quotas if stranger.quotas else (), standing=None
+    )
+    if entry.standing is None and len(entry.names) == 1:
+        # Of nearly all of thousands only the name is left to be hidden.
+        names = (stranger.hide(NameKind.UNIT, entry.names[0]),)
+        return replace(hidden, names=names)
+    return _hide_names(replace(hidden, standing=entry.standing), stranger)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +104,7 @@ class RankedEntries:
         self._ties = {value for value, count in counts.items() if count > 1}
         self._ranked = [self._rank(value, rows[at], at) for at, value in enumerate(values)]
         self._ranked.sort(reverse=order.is_descending)
+        self._in_order = [at for _, _, at in self._ranked]
 
     def _rank(self, value: Any, entry: QueueEntry, at: int) -> _Ranked:
         return value, self._order.key(entry) if value in self._ties else "", at
@@ -103,12 +114,41 @@ class RankedEntries:
 
         Those have the same values: only their keys differ.
         """
-        if not own:
-            return [at for _, _, at in self._ranked]
+        if not any(self._order.value(row) in self._ties for row in own.values()):
+            return self._in_order
         ranked = [each for each in self._ranked if each[2] not in own]
         ranked += [self._rank(self._order.value(row), row, at) for at, row in own.items()]
         ranked.sort(reverse=self._order.is_descending)
         return [at for _, _, at in ranked]
+
+
+class OrderedRows(Sequence[QueueEntry]):
+    """Entries in an order, put together as far as somebody looks: of thousands a page is shown."""
+
+    def __init__(
+        self, places: Sequence[int], rows: Sequence[QueueEntry], own: Mapping[int, QueueEntry]
+    ) -> None:
+        self._places, self._rows, self._own = places, rows, own
+
+    @override
+    def __len__(self) -> int:
+        return len(self._places)
+
+    @override
+    def __iter__(self) -> Iterator[QueueEntry]:
+        return iter(self[:])
+
+    @overload
+    def __getitem__(self, at: int) -> QueueEntry: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[QueueEntry]: ...
+    @override
+    def __getitem__(self, at: int | slice) -> QueueEntry | list[QueueEntry]:
+        rows, own = self._rows, self._own
+        if isinstance(at, slice):
+            return [own[place] if place in own else rows[place] for place in self._places[at]]
+        place = self._places[at]
+        return own[place] if place in own else rows[place]
 
 
 class SeenQueue(Sequence[QueueEntry]):
@@ -125,17 +165,17 @@ class SeenQueue(Sequence[QueueEntry]):
     ) -> None:
         self.by_namespace = by_namespace
         self._list_all = list_all
-        self._sort: Callable[[QueueOrder], list[QueueEntry]] | None = None
+        self._sort: Callable[[QueueOrder], Sequence[QueueEntry]] | None = None
 
     @cached_property
     def entries(self) -> Sequence[QueueEntry]:
         return self._list_all()
 
-    def set_sort(self, sort: "Callable[[QueueOrder], list[QueueEntry]]") -> None:
+    def set_sort(self, sort: "Callable[[QueueOrder], Sequence[QueueEntry]]") -> None:
         """Have all of it sorted by this."""
         self._sort = sort
 
-    def sorted_by(self, order: "QueueOrder") -> list[QueueEntry] | None:
+    def sorted_by(self, order: "QueueOrder") -> Sequence[QueueEntry] | None:
         """Return all of it in an order, if that takes less than to sort it; else None."""
         return None if self._sort is None else self._sort(order)
 
@@ -178,6 +218,17 @@ class SeenEntries:
     def __init__(self) -> None:
         self._kept: OrderedDict[Sight, dict[int, tuple[QueueEntry, QueueEntry]]] = OrderedDict()
         """By identity of its names, an entry and what is seen of it."""
+        self._lately: dict[Sight, int] = {}
+        """Sights that were asked for, and for how many states that counts."""
+
+    def note_asked(self, sight: Sight) -> None:
+        self._lately[sight] = REMEMBERED_STATES
+
+    def take_asked(self) -> list[Sight]:
+        """Return the sights that were asked for lately; called once for each state."""
+        lately = {sight: left - 1 for sight, left in self._lately.items() if left > 1}
+        self._lately = dict(islice(lately.items(), MOST_PREPARED))
+        return list(self._lately)
 
     def see(
         self, sight: Sight, entries: Iterable[QueueEntry], hide: Callable[[QueueEntry], QueueEntry]
@@ -269,16 +320,17 @@ class WaitingQueue:
 
     def _sort(
         self, stranger: Sight, own: Mapping[int, QueueEntry], order: QueueOrder
-    ) -> list[QueueEntry]:
+    ) -> Sequence[QueueEntry]:
         """Return all in an order: that of strangers, in which own entries take their places."""
+        self._seen.note_asked(stranger)
         rows, key = self._see_as_stranger(stranger), (stranger, order)
         if key not in self._orders:
             self._orders[key] = RankedEntries(rows, order)
-        return [own[at] if at in own else rows[at] for at in self._orders[key].places(own)]
+        return OrderedRows(self._orders[key].places(own), rows, own)
 
-    def prepare_like(self, before: "WaitingQueue") -> None:
-        """Compute what was asked for of the queue before this one."""
-        for stranger in before._strangers:  # noqa: SLF001 - of the same class
+    def prepare_all(self) -> None:
+        """Compute what those see who see no unit, and were asked about lately."""
+        for stranger in self._seen.take_asked():
             self._see_as_stranger(stranger)
 
     def _see_as_stranger(self, stranger: Sight) -> Sequence[QueueEntry]:

@@ -94,7 +94,8 @@ def _update(row: _ReportedRow, reading: Reading, preempting: Reason | None) -> N
     """Bring an entry up to date with what the operators told of its unit."""
     report = _find_report(row, reading)
     standings = reading.standings
-    standing = next((standings[gang] for gang in row.gangs if gang in standings), None)
+    gangs = row.gangs and [gang for gang in row.gangs if gang in standings]
+    standing = standings[gangs[0]] if gangs else None
     if (
         report is row.report
         and standing is row.standing

@@ -38,6 +38,8 @@ from koord.isolation import Isolation
 
 UNIT: Final = "milliGpuMs"
 """What ``held`` counts: thousandths of GPUs times milliseconds."""
+STEP_PODS: Final = 500
+"""That are looked at in one step."""
 _OTHER_RESOURCES: Final[Mapping[str, int]] = {CPU: MOST_CPUS, MEMORY: AMOUNT_LIMIT}
 """What is counted besides GPUs, and the most of it that one pod is taken to hold: any number may be
 asked for."""
@@ -80,17 +82,36 @@ def find_segments(
     A pod begins when it is bound. Room that is held for a Reservation and that no pod uses is none.
     ``user_label`` is the label that names the user.
     """
+    for segment in _find_in_steps(state, now, user_label, memory or SegmentMemory()):
+        if segment is not None:
+            yield segment
+
+
+def _find_in_steps(
+    state: ClusterState, now: float, user_label: str, memory: SegmentMemory
+) -> Iterator[Segment | None]:
+    """Yield segments, and None now and then: there the state may change before it goes on."""
     pods = [
         pod
         for pod in state.pods.values()
         if pod.node and pod.handling not in {Handling.RESERVE, Handling.STAND_IN}
     ]
-    slices, models = _share_slices(pods, now), dict[str, str]()
-    memory = memory or SegmentMemory()
+    yield None
+    sliced = list[Pod]()
+    for begin in range(0, len(pods), 8 * STEP_PODS):
+        part = pods[begin : begin + 8 * STEP_PODS]
+        sliced += [pod for pod in part if measure_gpus(pod).slices]
+        yield None
+    slices, models = _share_slices(sliced, now), dict[str, str]()
     memory.begin()
     at, quotas = _ms(now), state.quotas
     isolated = Isolation("usage-segments")
-    for pod in pods:
+    for count, seen in enumerate(pods):
+        if count % STEP_PODS == 0:
+            yield None
+        pod = state.pods.get(seen.uid)
+        if pod is None or not pod.node:
+            continue
         if pod.node not in models:
             row = state.table.row_of.get(pod.node)
             models[pod.node] = "" if row is None else model_of(state.table.node_at(row))
@@ -135,11 +156,27 @@ def look_at(
 
     Whoever looks again and again gives the same ``memory``, for one state and one label.
     """
+    steps = look_in_steps(state, now, user_label, memory or SegmentMemory())
+    return next(look for look in steps if look is not None)
+
+
+def look_in_steps(
+    state: ClusterState, now: float, user_label: str, memory: SegmentMemory
+) -> Iterator[UsageLook | None]:
+    """Yield None, again and again, and at last what ``look_at`` returns.
+
+    Between two steps the state may change: what each pod holds is told as of one of them.
+    """
     cluster = find_cluster_levels(state)
     at, quotas = _ms(now), state.quotas
     levels = find_quota_levels(quotas.solutions.values(), at) if quotas.is_in_use else {}
-    segments = tuple(find_segments(state, now, user_label, memory))
-    return UsageLook(segments, UsageLevels(at, levels, cluster), find_parents(state))
+    segments = list[Segment]()
+    for segment in _find_in_steps(state, now, user_label, memory):
+        if segment is None:
+            yield None
+        else:
+            segments.append(segment)
+    yield UsageLook(tuple(segments), UsageLevels(at, levels, cluster), find_parents(state))
 
 
 def _share_slices(pods: Iterable[Pod], now: float) -> Mapping[str, int]:

@@ -9,7 +9,7 @@ import logging
 import signal
 import sys
 import time
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Callable, Collection, Coroutine, Iterator
 from functools import partial
 from pathlib import Path
 from ssl import SSLContext
@@ -22,7 +22,7 @@ from koord.answers.happenings import Subject
 from koord.answers.leaders import DEFAULT_NAMESPACE
 from koord.answers.reading import KindName
 from koord.answers.story import Story, make_story
-from koord.answers.usage import SegmentMemory, look_at
+from koord.answers.usage import SegmentMemory, look_in_steps
 from koord.cli.common import ExitCode, fail
 from koord.cli.feed_records import find_address
 from koord.cli.manifests import fetch_defaults
@@ -71,6 +71,8 @@ Kept = ServedStore | ServedMemory
 MakeCertificate = Callable[[Collection[str]], ServerCertificate | None]
 
 SERVICE: Final = "koord-serve"
+SWITCH_SECONDS: Final = 0.001
+"""How long the thread of answers goes on while that of connections waits to be run."""
 STREAMS_EACH: Final = 3
 WAITING_EACH: Final = 4
 _NO_LIBRARY: Final = (
@@ -92,6 +94,7 @@ def serve(config: Path | None, kubeconfig: str, context: str) -> None:
         fail(str(error), ExitCode.USAGE)
     configure_logging(settings.log_format)
     gc.enable()
+    sys.setswitchinterval(SWITCH_SECONDS)
     raise_descriptor_limit()
     share_heap()
     FAILURES.report = FailureLines().report
@@ -199,22 +202,29 @@ async def _keep(
             raise FeedError("no feed of the leader can be read: set audit.feed")
         return FeedAddress(address, leader.holder)
 
-    memory = SegmentMemory()
+    memory, has_looked = SegmentMemory(), False
 
     async def look() -> UsageLook | None:
+        nonlocal has_looked
         if snapshots.why_old or reader.unsynced():
             return None
-        return await snapshots.compute_unasked(lambda: _look(snapshots, see.user_label, memory))
+        seen = await snapshots.compute_in_steps(_look(snapshots, see.user_label, memory))
+        if seen is not None and not has_looked:
+            has_looked = True
+            freeze_garbage_collection()  # what is remembered of thousands of pods lives long, too
+        return seen
 
     await store.run(find, look, read_feed_token)
 
 
-def _look(snapshots: Snapshots, user_label: str, memory: SegmentMemory) -> UsageLook | None:
-    """Return what is held now, in the thread of answers; None where nodes may not be read."""
+def _look(
+    snapshots: Snapshots, user_label: str, memory: SegmentMemory
+) -> Iterator[UsageLook | None]:
+    """Return the steps of finding what is held now; none where nodes may not be read."""
     last = snapshots.last
     if last is None or last.reading.extent_of(KindName.NODES) is not None:
-        return None
-    return look_at(last.reading.state, time.time(), user_label, memory)
+        return iter(())
+    return look_in_steps(last.reading.state, time.time(), user_label, memory)
 
 
 async def _serve(

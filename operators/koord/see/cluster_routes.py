@@ -30,7 +30,13 @@ from koord.core.model.text import format_time
 from koord.core.reservation.plugin import Reservations
 from koord.see.paging import ListForm, Row, texts_of
 from koord.see.route import Ask, NothingThere, WithGaps, refuse_hidden_nodes
-from koord.see.snapshots import Prepare, Snapshot, find_what_waits
+from koord.see.snapshots import (
+    Prepare,
+    Snapshot,
+    find_what_others_see,
+    find_what_waits,
+    find_who_waits_where,
+)
 
 
 def show_overview(snapshot: Snapshot, _: Ask) -> Any:
@@ -63,6 +69,8 @@ def _view_quotas(snapshot: Snapshot) -> tuple[QuotaView, ...]:
 
 PARTS: Final[Sequence[Prepare]] = (
     find_what_waits,
+    find_who_waits_where,
+    find_what_others_see,
     _find_sick,
     _view_models,
     _view_quotas,
@@ -213,7 +221,7 @@ def _narrow(entries: Sequence[QueueEntry], filters: Mapping[str, str]) -> Sequen
     return entries.by_namespace.get(namespace, ())
 
 
-def _sort_queue(entries: Sequence[QueueEntry], sort: str) -> list[QueueEntry] | None:
+def _sort_queue(entries: Sequence[QueueEntry], sort: str) -> Sequence[QueueEntry] | None:
     """Return all that waits by one of the sorts: most of it is the same for all who ask."""
     if not isinstance(entries, SeenQueue):
         return None

@@ -60,7 +60,7 @@ class ListForm:
     )
     """Returns those entries, in their order, that filters may choose, where that is known: of
     thousands of them few are looked at."""
-    sort: Callable[[Sequence[Entry], str], list[Entry] | None] = lambda *_: None
+    sort: Callable[[Sequence[Entry], str], Sequence[Entry] | None] = lambda *_: None
     """Returns all entries by one of ``sorts``, with ``-`` the other way round, if known."""
 
     @property
@@ -153,7 +153,7 @@ def _continue(query: ListQuery, token: str, instance: str) -> ListQuery:
     return replace(query, after=(value, key))
 
 
-def select(entries: Sequence[Entry], query: ListQuery, form: ListForm) -> list[Entry]:
+def select(entries: Sequence[Entry], query: ListQuery, form: ListForm) -> Sequence[Entry]:
     """Return all entries that are asked for, in order, whatever page they are on."""
     order, (begin, end) = form.sorts[query.sort], query.between
     if not (query.filters or query.search or begin or end):

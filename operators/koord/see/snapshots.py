@@ -9,7 +9,7 @@ import logging
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -23,6 +23,7 @@ from koord.answers.hidden_amounts import hide_in_queue
 from koord.answers.outlook import limit_time
 from koord.answers.pod_tallies import tally_pods
 from koord.answers.queue_sight import SeenEntries, SeenQueue, WaitingQueue
+from koord.answers.queue_view import QueueEntry
 from koord.answers.quota_users import find_quotas_in_use
 from koord.answers.reading import Reading, Target
 from koord.answers.redaction import EVERYTHING, Sight
@@ -221,16 +222,29 @@ class Snapshot:
         """Everything that waits, with the names of all, for all who ask."""
         if self._base is not self:
             return self._base.queue
+        seen = self.reading.state.followers.setdefault(SeenEntries, SeenEntries())
+        return WaitingQueue(self.entries, cast("SeenEntries", seen))
+
+    @cached_property
+    def entries(self) -> tuple[QueueEntry, ...]:
+        """The same without what is known of who sees which of it."""
         is_over = limit_time(_FORESIGHT_SECONDS, time.monotonic)
         everything = replace(self.reading, sight=EVERYTHING)
-        seen = self.reading.state.followers.setdefault(SeenEntries, SeenEntries())
-        entries = find_waiting(everything, self.target, is_over)
-        return WaitingQueue(entries, cast("SeenEntries", seen))
+        return find_waiting(everything, self.target, is_over)
 
 
 def find_what_waits(snapshot: Snapshot) -> object:
     """Compute what nearly all answers need: the least that is prepared."""
+    return snapshot.entries
+
+
+def find_who_waits_where(snapshot: Snapshot) -> object:
     return snapshot.queue
+
+
+def find_what_others_see(snapshot: Snapshot) -> None:
+    """Compute what those see of the queue who asked for it lately, as far as they share it."""
+    snapshot.queue.prepare_all()
 
 
 Prepare = Callable[[Snapshot], object]
@@ -404,9 +418,15 @@ class Snapshots:
         """Compute what waits for an API server and needs no state; other answers go on."""
         return await self._in_thread(self._fetcher, compute)
 
-    async def compute_unasked(self, compute: Callable[[], T]) -> T:
-        """Compute something from ``last`` that nobody has asked for."""
-        return await self._in_thread(self._answerer, compute)
+    async def compute_in_steps(self, steps: Iterator[T | None]) -> T | None:
+        """Compute something that nobody has asked for: the first step that yields it is the last.
+
+        Whoever asks waits for one step at most.
+        """
+        over: T | bool | None = None
+        while over is None:
+            over = await self._in_thread(self._answerer, lambda: next(steps, False))
+        return None if isinstance(over, bool) else over
 
     async def compute_apart(self, compute: Callable[[], T]) -> T:
         """Compute what takes long and needs no state, one at a time; other answers go on."""

@@ -105,7 +105,7 @@ class Topic:
             self._answer = answer
             return
         chosen = select(answer.value, query, form)
-        shown, self._behind = chosen[: query.limit], chosen[query.limit :]
+        shown, self._behind = chosen[: query.limit], list(chosen[query.limit :])
         written = {id(entry): row for entry, row in rows.values()}
 
         def write(entry: Entry) -> Row:
