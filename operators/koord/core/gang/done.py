@@ -59,11 +59,10 @@ def count_done(cache: GangCache, key: GangKey) -> int:
     gang = cache.gang(key)
     if cache.compat:
         return gang.tally.succeeded
-    if _is_found(gang):
-        return _count_done_of_owner(gang).total()
     # Most gangs have none, and are asked often.
-    is_none = not (gang.tally.done or gang.runs)
-    return 0 if is_none else count_done_by_sub_group(cache, key).total()
+    if not (gang.tally.done or gang.runs or (gang.spec is not None and gang.spec.finished)):
+        return 0
+    return count_done_by_sub_group(cache, key).total()
 
 
 def count_done_by_sub_group(cache: GangCache, key: GangKey) -> Counter[str]:

@@ -182,10 +182,12 @@ class Tally:
 
     def _count_bond(self, pod: Pod, sign: int, *, is_alive: bool) -> None:
         bond = bond_of(pod)
-        counts = self.bonds.setdefault(bond, BondCounts())
+        counts = self.bonds.get(bond)
+        if counts is None:
+            counts = self.bonds[bond] = BondCounts()
         counts.total += sign
         counts.alive += sign * is_alive
-        if is_done(pod):
+        if not is_alive and is_done(pod):
             counts.done[pod.sub_group] += sign
         if not counts.total:
             del self.bonds[bond]

@@ -36,6 +36,8 @@ class Branch:
     seen: tuple[Seen, ...] | None = None
     """What each owner of the chain was when it was followed, and then what is missing there; None:
     it has not been followed yet."""
+    version: int = -1
+    """Of what is above pods, when that of this branch was looked at last."""
 
     def uids_above(self) -> Iterator[str]:
         """Yield the uids on which the chain depends."""
@@ -61,6 +63,8 @@ class Branches:
         """The one that was put to last."""
         self._finders: dict[Branch, PlaceFinder] = {}
         """The last ones that were made."""
+        self._version = 0
+        """Counts changes of what is above pods."""
 
     def __contains__(self, uid: str) -> bool:
         return uid in self._branch_of
@@ -113,10 +117,16 @@ class Branches:
 
     def refresh(self, branch: Branch) -> PlaceFinder:
         """Have a branch know the owners above it as they are now; return what places its pods."""
-        if not self._is_current(branch):
-            self._follow(branch)
+        if branch.version != self._version:
+            if not self._is_current(branch):
+                self._follow(branch)
+            branch.version = self._version
         finder = self._finders.get(branch)
         return self._make_finder(branch) if finder is None else finder
+
+    def note_change(self) -> None:
+        """Note that what ``see`` returns for something above pods is something else now."""
+        self._version += 1
 
     def walk(self, namespace: str, controller: OwnerReference | None) -> OwnerChain:
         """Follow the controllers of any pod."""

@@ -90,6 +90,7 @@ class OwnerGangs(Plugin):
         if before == owner:
             return
         self.owners[owner.uid] = owner
+        self._branches.note_change()
         if before is None or _layout_of(before) != _layout_of(owner):
             self._look_again(owner.namespace, owner.uid)
         if owner.uid in self._by_owner:
@@ -97,6 +98,7 @@ class OwnerGangs(Plugin):
 
     def remove(self, owner: OwnerObject) -> None:
         if self.owners.pop(owner.uid, None) is not None:
+            self._branches.note_change()
             self._look_again(owner.namespace, owner.uid)
 
     def note_access(self, key: KindKey, access: KindAccess) -> None:
@@ -143,6 +145,8 @@ class OwnerGangs(Plugin):
         is_member = derived is not None and derived.ours > 0
         if (
             place is None
+            or derived is None
+            or derived.id != place.id
             or not is_same
             or is_member != (seen.gang is not None)
             or not _is_at(seen, place)
@@ -220,6 +224,7 @@ class OwnerGangs(Plugin):
     def observe(self, before: Pod | None, pod: Pod) -> None:
         if not self._branches.is_above(pod.namespace, pod.uid):
             return
+        self._branches.note_change()
         # Pods own pods, and those may have come first.
         if before is None or as_owner(before) != as_owner(pod):
             self._look_again(pod.namespace, pod.uid)
@@ -231,6 +236,7 @@ class OwnerGangs(Plugin):
         if branch is not None:
             self._unfollow(uid, branch)
         if pod is not None:
+            self._branches.note_change()
             self._look_again(pod.namespace, uid)
 
     def chain_of(self, pod: Pod) -> OwnerChain:
@@ -281,6 +287,10 @@ class OwnerGangs(Plugin):
         if derived is None:
             raise AssertionError("it was opened")
         had_ours = derived.ours > 0
+        if derived.id is not place.id and derived.id != place.id:
+            # Its first pod says another size by now.
+            derived.id = place.id
+            self._declare(derived)
         derived.put(uid, is_new=derived is not before, is_ours=_is_ours(pod))
         branch.pods[uid] = derived
         has_ours = derived.ours > 0
