@@ -13,7 +13,15 @@ from koord.api.owner_kinds import MAX_NAME, WorkloadKind, choose_owner_kinds
 from koord.core.engine.plugin import Plugin
 from koord.core.engine.state import ClusterState
 from koord.core.model.text import cut
-from koord.core.owners.model import DriverHint, GroupHint, KindAccess, KindRule, OwnerObject
+from koord.core.owners.model import (
+    DriverHint,
+    GroupHint,
+    GroupSize,
+    KindAccess,
+    KindRule,
+    OwnerObject,
+    read_number,
+)
 from koord.core.owners.plugin import NAME, OPTED_OUT, OwnerGangs, OwnerOptions
 from koord.domains.planning import Planning, PlanOptions
 from koord.kube.errors import Forbidden, NotFound
@@ -77,8 +85,8 @@ def make_kind(owner: WorkloadKind) -> AnyKind:
 class OwnerPodReader(PodReader):
     """Reads what pods say of their owners.
 
-    Whether one wants no gang of them, which PodGroup of another scheduler it names instead, and
-    what a driver says of its executors.
+    Whether one wants no gang of them, which PodGroup of another scheduler it names instead, how
+    large its group is, and what a driver says of its executors.
     """
 
     name = NAME
@@ -93,12 +101,17 @@ class OwnerPodReader(PodReader):
             return GroupHint("scheduling.x-k8s.io/v1alpha1", name)
         if name := annotations.get(gang.VOLCANO_GROUP):
             return GroupHint("scheduling.volcano.sh/v1beta1", cut(name, MAX_NAME))
-        if gang.MIN_AVAILABLE not in annotations or labels.get(_SPARK_ROLE) != _DRIVER:
-            return None
-        least = parse_min_available({}, annotations)
-        if isinstance(least, BadSetting):
-            return DriverHint(0, least.key, least.problem, least.value)
-        return DriverHint(least)
+        if size := read_number(annotations.get(gang.LWS_SIZE, "")):
+            return GroupSize(size)
+        is_driver = gang.MIN_AVAILABLE in annotations and labels.get(_SPARK_ROLE) == _DRIVER
+        return _read_driver(annotations) if is_driver else None
+
+
+def _read_driver(annotations: Mapping[str, str]) -> DriverHint:
+    least = parse_min_available({}, annotations)
+    if isinstance(least, BadSetting):
+        return DriverHint(0, least.key, least.problem, least.value)
+    return DriverHint(least)
 
 
 def _make_plugins(options: PlanOptions) -> Iterable[Plugin]:

@@ -65,6 +65,9 @@ PLUGINS_GROUP: Final = "scheduling.x-k8s.io/pod-group"
 VOLCANO_GROUP: Final = "scheduling.k8s.io/group-name"
 """Pod annotation: its PodGroup of Volcano, read where `owners.kinds` has that kind."""
 
+LWS_SIZE: Final = "leaderworkerset.sigs.k8s.io/size"
+"""Pod annotation, integer: how many pods are in its group of a LeaderWorkerSet."""
+
 KUEUE: Final = "kueue.x-k8s.io"
 KUEUE_NAME: Final = f"{KUEUE}/pod-group-name"
 """Pod label: name of a group of plain pods that Kueue admits together."""

@@ -17,6 +17,7 @@ from koord.core.owners.model import (
     POD_KEY,
     POD_RULE,
     DriverHint,
+    GroupSize,
     KindKey,
     KindRule,
     OwnerClaim,
@@ -50,14 +51,18 @@ class OwnerChain:
         return next((owner for owner in reversed(self.owners) if owner.claim is not None), None)
 
     @property
-    def top_pod(self) -> str:
-        """The uid of the highest pod among the owners; empty for none."""
-        pods = (owner.uid for owner in reversed(self.owners) if owner.rule.key == POD_KEY)
-        return next(pods, "")
+    def top_pod(self) -> OwnerObject | None:
+        """The highest pod among the owners."""
+        return next((owner for owner in reversed(self.owners) if owner.rule.key == POD_KEY), None)
 
     @property
     def is_opted_out(self) -> bool:
         return any(owner.is_opted_out for owner in self.owners)
+
+
+def read_group_size(pod: Pod) -> int:
+    """Return how many pods are in the group of a pod, as it says; 0: it says nothing."""
+    return next((hint.pods for _, hint in pod.extensions if isinstance(hint, GroupSize)), 0)
 
 
 def as_owner(pod: Pod) -> OwnerObject:
@@ -65,7 +70,8 @@ def as_owner(pod: Pod) -> OwnerObject:
     above = controller_of(pod.owners)
     hint = next((hint for _, hint in pod.extensions if isinstance(hint, DriverHint)), None)
     if hint is None or pod.gang is not None:
-        return OwnerObject(pod.uid, pod.namespace, pod.name, POD_RULE, above)
+        size = read_group_size(pod)
+        return OwnerObject(pod.uid, pod.namespace, pod.name, POD_RULE, above, group_size=size)
     return OwnerObject(
         pod.uid, pod.namespace, pod.name, DRIVER_RULE, above, _make_claim(pod.key, hint)
     )

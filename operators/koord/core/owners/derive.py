@@ -25,8 +25,8 @@ from koord.core.model.pods import OwnerReference, Pod
 from koord.core.model.reasons import NoSettings, TooLarge
 from koord.core.model.text import cut
 from koord.core.model.topology_constraint import TopologyConstraint
-from koord.core.owners.chain import OwnerChain
-from koord.core.owners.model import OwnerClaim, OwnerObject, OwnerRole
+from koord.core.owners.chain import OwnerChain, read_group_size
+from koord.core.owners.model import OwnerClaim, OwnerObject, OwnerRole, OwnerRoles
 from koord.core.owners.reasons import MinAboveSize, OwnerSuspended
 
 MAX_MEMBERS: Final = 10_000
@@ -47,6 +47,8 @@ class GangId:
     group: str = ""
     incarnation: str = ""
     top_pod: str = ""
+    size: int = 0
+    """How many pods it has; 0: as many as the owner says."""
 
 
 _WHOLE: Final = GangId()
@@ -75,10 +77,14 @@ class _GangOfRole(NamedTuple):
 class PlaceFinder:
     """Finds the places of pods with the same owners; their gangs are found once."""
 
-    __slots__ = ("_fixed", "_gangs", "_is_apart", "_labels", "_owner", "_rule", "_top_pod")
+    __slots__ = (
+        "_fixed", "_gangs", "_group_size", "_is_apart", "_labels", "_owner", "_rule", "_top_pod",
+    )  # fmt: skip
 
     def __init__(self, namespace: str, chain: OwnerChain) -> None:
-        self._top_pod = chain.top_pod
+        top_pod = chain.top_pod
+        self._top_pod = "" if top_pod is None else top_pod.uid
+        self._group_size = 0 if top_pod is None else top_pod.group_size
         self._owner: OwnerObject | None = None
         self._fixed: PlaceInGang | None = None
         """Where all pods are whose gang cannot be told."""
@@ -135,12 +141,16 @@ class PlaceFinder:
             rule.read(pod, rule.group),
             "/".join(pod.profile.labels.get(key, "") for key in rule.incarnation),
             (self._top_pod or pod.uid) if rule.is_by_top_pod else "",
+            self._find_size(pod) if rule.group else 0,
         )
         if not is_needed(owner, gang):
             return None
         if gang == _WHOLE:
             gang = _WHOLE
         return _GangOfRole(make_key(owner, gang), gang, role, claim.roles.first_index[name])
+
+    def _find_size(self, pod: Pod) -> int:
+        return self._group_size if self._top_pod else read_group_size(pod)
 
 
 def _make_missing_place(namespace: str, owner: OwnerReference) -> PlaceInGang:
@@ -170,7 +180,13 @@ def is_needed(owner: OwnerObject, gang: GangId) -> bool:
     if claim is None:
         return False
     is_stopped = claim.problem is not None or claim.is_suspended
-    return is_stopped or claim.has_settings or _find_least(claim, gang.stage) > 1
+    if is_stopped or claim.has_settings:
+        return True
+    return _find_least(claim, _roles_of(claim, gang), gang.stage) > 1
+
+
+def _roles_of(claim: OwnerClaim, gang: GangId) -> OwnerRoles:
+    return claim.roles.resized(gang.size) if gang.size else claim.roles
 
 
 def make_spec(owner: OwnerObject, key: GangKey, gang: GangId) -> GangSpec | NoSettings:
@@ -182,7 +198,8 @@ def make_spec(owner: OwnerObject, key: GangKey, gang: GangId) -> GangSpec | NoSe
         return claim.problem
     if claim.is_suspended:
         return OwnerSuspended(owner.title)
-    roles, least = claim.roles.in_stage(gang.stage), _find_least(claim, gang.stage)
+    all_roles = _roles_of(claim, gang)
+    roles, least = all_roles.in_stage(gang.stage), _find_least(claim, all_roles, gang.stage)
     size = sum(role.size for role in roles)
     if least > size:
         return MinAboveSize(owner.title, least, size)
@@ -209,11 +226,11 @@ def make_spec(owner: OwnerObject, key: GangKey, gang: GangId) -> GangSpec | NoSe
     )
 
 
-def _find_least(claim: OwnerClaim, stage: str) -> int:
-    needed = claim.roles.least_of.get(stage, 0)
+def _find_least(claim: OwnerClaim, roles: OwnerRoles, stage: str) -> int:
+    needed = roles.least_of.get(stage, 0)
     if claim.least is None:
         return needed
-    return min(claim.least, needed) if claim.roles.has_stages else claim.least
+    return min(claim.least, needed) if roles.has_stages else claim.least
 
 
 def _find_policy(claim: OwnerClaim) -> MatchPolicy:

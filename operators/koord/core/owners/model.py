@@ -40,6 +40,11 @@ def controller_of(references: Iterable[OwnerReference]) -> OwnerReference | None
     return None
 
 
+def read_number(text: str) -> int | None:
+    """Return the number that a label or annotation says; None for none that makes sense."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 8 else None
+
+
 class OwnerRole(NamedTuple):
     """Pods of an owner that are alike: how many it has at once, and how many it needs.
 
@@ -61,6 +66,13 @@ class OwnerRoles:
     roles: tuple[OwnerRole, ...]
     are_separate: bool = False
     """Each role starts for itself."""
+
+    def resized(self, size: int) -> "OwnerRoles":
+        """Return the roles of so many pods, of which the last role has more or fewer."""
+        before = sum(role.size for role in self.roles[:-1])
+        last = max(size - before, 0)
+        resized = (role._replace(size=last, least=last) for role in self.roles[-1:])
+        return OwnerRoles((*self.roles[:-1], *resized), self.are_separate)
 
     @cached_property
     def by_name(self) -> Mapping[str, OwnerRole]:
@@ -166,7 +178,8 @@ class PodRule:
     incarnation: tuple[str, ...] = ()
     """All of these labels together tell one run of the owner from the next."""
     group: tuple[str, ...] = ()
-    """Pods with different values are never of one gang."""
+    """Pods with different values are never of one gang. The first pod of a group may say how many
+    there are."""
     inner: tuple[str, ...] = ()
     """The number of the set of pods within the role."""
     is_by_top_pod: bool = False
@@ -186,8 +199,7 @@ class PodRule:
 
     def read_number(self, pod: Pod, keys: tuple[str, ...]) -> int | None:
         """Return the number that a label says; None for none that makes sense."""
-        text = self.read(pod, keys)
-        return int(text) if text.isascii() and text.isdecimal() and len(text) < 8 else None
+        return read_number(self.read(pod, keys))
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,6 +240,8 @@ class OwnerObject:
     claim: OwnerClaim | None = None
     is_opted_out: bool = False
     """Its owner wants no gang found from it."""
+    group_size: int = 0
+    """How many pods are in the group of this one, as a pod says; 0: it says nothing."""
 
     @property
     def title(self) -> str:
@@ -251,6 +265,15 @@ class DriverHint(NamedTuple):
     field: str = ""
     problem: str = ""
     value: str = ""
+
+
+class GroupSize(NamedTuple):
+    """How many pods are in the group of a pod.
+
+    Its owner may say another number by now: an update changes one group after the other.
+    """
+
+    pods: int
 
 
 class GroupHint(NamedTuple):
