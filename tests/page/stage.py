@@ -59,7 +59,7 @@ class Stage:
         self._key.port = int(self._runner.addresses[0][1])
         await self._snapshots.read_once()
         assert self._snapshots.last is not None
-        await self._snapshots.answer(self._snapshots.last.prepare)
+        await self._snapshots._prepare(self._snapshots.last)
         return f"http://127.0.0.1:{self._key.port}"
 
     @property
