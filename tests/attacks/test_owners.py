@@ -9,20 +9,37 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.builders import make_pod
-from tests.owners.frameworks import TRAINING, Jobs, owned_by, replica
-from tests.owners.test_worked_examples import pytorch
+from tests.owners.frameworks import JOBSET, TRAINING, Jobs, owned, owned_by, reference, replica
+from tests.owners.test_worked_examples import LLM, job, jobset, lws_group, pytorch, replicated
 from tests.support.laws import examples
 from tests.support.work import grows_with
 
 from koord.core.model.constraints import PodLabels
 from koord.core.model.gangs import GangMembership, GangSource, GangSpec
 from koord.core.model.pods import OwnerReference
+from koord.core.owners.model import GroupSize
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 PAIR = {"pytorchReplicaSpecs": {"Master": {"replicas": 1}, "Worker": {"replicas": 1}}}
 VICTIM = pytorch("hello", PAIR)
+
+
+def spark(allocation: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "apiVersion": "sparkoperator.k8s.io/v1beta2",
+        "kind": "SparkApplication",
+        "metadata": {"name": "bad"},
+        "spec": {"dynamicAllocation": allocation},
+    }
+
+
+def restarted(rules: Any) -> dict[str, Any]:
+    role = replicated("w", 1, 2, job={"backoffLimit": 0})
+    return jobset(role, failurePolicy={"rules": rules})
+
+
 UIDS = ["uid-hello", "uid-mine", "uid-hello-master-0", "uid-x0", ""]
 ROLES = ["master", "worker", "", "x"]
 ALMOST_IN_PROPORTION = 1.8
@@ -112,6 +129,54 @@ def test_an_annotation_that_says_the_name_of_a_derived_gang_joins_it_not() -> No
     jobs.pods(replace(liar, gang=GangMembership(key, GangSource.ANNOTATION, declared)))
     assert jobs.spec_of("hello-master-0").min_member == spec.min_member == 2
     assert "hello-master-0" not in jobs.run()
+
+
+MANY = [{"action": "x"}] * 5000
+WHOLE = {"completionMode": "Indexed", "parallelism": 2, "completions": 2}
+LIES: dict[str, dict[str, Any]] = {
+    "roles that are text": pytorch("bad", {"pytorchReplicaSpecs": "x"}),
+    "a role that is a list": pytorch("bad", {"pytorchReplicaSpecs": {"Worker": []}}),
+    "thousands of roles": pytorch(
+        "bad", {"pytorchReplicaSpecs": {f"r{at}": {} for at in range(3000)}}
+    ),
+    "a role twice": pytorch("bad", {"pytorchReplicaSpecs": {"Worker": {}, "worker": {}}}),
+    "a long name": pytorch("bad", {"pytorchReplicaSpecs": {"W" * 5000: {}}}),
+    "a number of 40 digits": pytorch(
+        "bad", {"pytorchReplicaSpecs": {"Worker": {"replicas": 10**40}}}
+    ),
+    "executors that are text": spark({"enabled": True, "initialExecutors": "many"}),
+    "a minimum that is text": spark({"enabled": True, "initialExecutors": 3, "minExecutors": "1"}),
+    "thousands of rules": restarted(MANY),
+    "rules that are text": restarted("RestartJob"),
+    "rules that are nothing": restarted([None, 1, []]),
+    "a role after itself": jobset(replicated("w", 1, 2, dependsOn=[{"name": "w"}])),
+    "a Job that owns itself": job("bad", WHOLE, ownerReferences=[reference(job("bad", WHOLE))]),
+    "more failures than indexes": {
+        **job("bad", WHOLE), "status": {"failedIndexes": "0-999999999", "succeeded": -3},
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("lie", LIES.values(), ids=LIES)
+def test_what_an_owner_says_keeps_no_pod_of_others_waiting(lie: dict[str, Any]) -> None:
+    jobs = Jobs(nodes=4).own_objects(lie, VICTIM)
+    labels = {f"{TRAINING}replica-type": "worker", f"{JOBSET}replicatedjob-name": "w"}
+    jobs.pods(*(owned(f"bad-{at}", lie, {**labels, "spark-role": "executor"}) for at in range(2)))
+    ran = jobs.run()
+    if not ran:  # held, with a reason that is short
+        assert 0 < len(jobs.why("bad-0").text()) < 400
+    jobs.pods(replica(VICTIM, "master", 0), replica(VICTIM, "worker", 0))
+    assert {"hello-master-0", "hello-worker-0"} <= set(jobs.run())
+
+
+@pytest.mark.parametrize("size", [1, 9_999_999])
+def test_a_group_that_lies_about_its_size_is_the_only_one_that_suffers(size: int) -> None:
+    sets, pods = lws_group(LLM, 0)
+    lying = [replace(pod, extensions=(("owners", GroupSize(size)),)) for pod in pods]
+    more, other = lws_group(LLM, 1)
+    jobs = Jobs(nodes=8).own_objects(LLM, *sets, *more).pods(*lying, *other)
+    started = {pod.name for pod in other}
+    assert set(jobs.run()) - {pod.name for pod in lying} == started
 
 
 def roles_that_change(count: int) -> Callable[[], object]:
