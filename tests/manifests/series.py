@@ -8,6 +8,7 @@ from itertools import chain
 from types import FunctionType
 from unittest.mock import Mock
 
+import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 from tests.builders import make_node, make_pod
 from tests.cluster import make_cluster, make_unit
@@ -16,6 +17,7 @@ from tests.device.test_plugin import gpu_cluster, settle, whole
 from tests.load.load_cluster import LoadCluster, options_of
 from tests.objects import upsert_reservation
 from tests.reservation.make import make_reservation
+from tests.see.test_start_series import list_start
 
 from koord.agent.gpu_samples import FIGURES, CardSample
 from koord.agent.holders import GpuHolder
@@ -59,6 +61,7 @@ from koord.runtime.usage_series import UsageFigures, watch_usage
 from koord.see.app import METRICS
 from koord.see.observed import Observed
 from koord.see.series import ServeSeries, StoreSeries, StoreStanding
+from koord.see.start_series import StartedSeries
 from koord.store.keeper import StoreHealth
 from koord.store.reading import StoreExtent
 
@@ -245,6 +248,9 @@ def make_serve_text() -> bytes:
     store = StoreSeries(lambda: StoreStanding(True, 0, StoreHealth(), 1.0), Mock())
     store.extent = StoreExtent(1, 0, 1, 1, 1, 0)
     observed.watch(store)
+    starts = StartedSeries()
+    starts.read(map(msgspec.json.encode, list_start()))
+    observed.watch(starts)
     return observed.encode()
 
 

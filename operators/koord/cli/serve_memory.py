@@ -14,6 +14,7 @@ from koord.answers.happenings import Subject
 from koord.cli.serve_store import BEHIND_SECONDS, BOUNDS, Find, Look, find_late
 from koord.core.usage.segments import Window
 from koord.see.series import StoreSeries, StoreStanding
+from koord.see.start_series import StartedSeries
 from koord.store.analysis import RECORDS, StoredAnalysis
 from koord.store.feed import FeedFollower
 from koord.store.keeper import StoreHealth
@@ -30,13 +31,14 @@ class ServedMemory:
     def __init__(self, records: MemoryStore | None = None) -> None:
         self._records = records or MemoryStore()
         self._follower: FeedFollower[MemoryStore] | None = None
+        self.starts = StartedSeries(int(time.time() * 1000))
         self.series = StoreSeries(lambda: self._standing, lambda: self._records.extent)
 
     async def run(
         self, find: Find, _: Look | None, headers: Callable[[], Mapping[str, str]]
     ) -> NoReturn:
         """Read until cancelled; what fails is tried again."""
-        follower = self._follower = FeedFollower(self._records, find, headers)
+        follower = self._follower = FeedFollower(self._records, find, headers, self.starts.read)
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(follower.run())

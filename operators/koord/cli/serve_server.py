@@ -256,6 +256,7 @@ async def _serve(
     observed.watch(_make_series(snapshots, server, access))
     if store is not None:
         observed.watch(store.series)
+        observed.watch(store.starts)
     server.observe = observed.observe
     app = server.make_app()
     observed.add_to(app, access)

@@ -22,6 +22,7 @@ from koord.core.usage.book import UsageBook
 from koord.core.usage.levels import UsageLook
 from koord.core.usage.segments import Window
 from koord.see.series import StoreSeries, StoreStanding
+from koord.see.start_series import StartedSeries
 from koord.store.analysis import RECORDS, StoredAnalysis, analyse_store
 from koord.store.errors import StoreBusyError, StoreError
 from koord.store.feed import FeedAddress, FeedFollower
@@ -69,6 +70,7 @@ class ServedStore:
     _failures: int = 0
     """Of this process, without those of the store that is open."""
     series: StoreSeries = field(init=False)
+    starts: StartedSeries = field(default_factory=lambda: StartedSeries(int(time.time() * 1000)))
     _lately: tuple[float, tuple[Document, ...], tuple[AnswerGap, ...]] | None = None
     _reports: OrderedDict[tuple[int, AuditScope], tuple[float, StoredAnalysis]] = field(
         default_factory=OrderedDict
@@ -139,7 +141,9 @@ class ServedStore:
         while True:
             try:
                 with RecordStore(self.path, HOLDER, self.keep) as store:
-                    await self._write(store, FeedFollower(store, find, headers), look)
+                    await self._write(
+                        store, FeedFollower(store, find, headers, self.starts.read), look
+                    )
             except StoreError as error:
                 self._fail(str(error))
             except Exception:

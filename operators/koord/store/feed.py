@@ -141,6 +141,8 @@ class FeedFollower(Generic[S]):
     store: S
     find: Callable[[], Awaitable[FeedAddress]]
     headers: Callable[[], Mapping[str, str]] = dict
+    on_records: Callable[[tuple[bytes, ...]], None] = lambda _: None
+    """Called with what was read, in another thread, page by page."""
     problem: str = "it was not read yet"
     position: FeedPosition | None = None
     read_at: float = field(default=float("-inf"))
@@ -185,6 +187,7 @@ class FeedFollower(Generic[S]):
             if page.term is None or not page.holder:
                 raise FeedError(f"{source.address} does not name its leader")
             await asyncio.wrap_future(self.store.append(page.term, page.holder, page.lines))
+            await asyncio.to_thread(self.on_records, page.lines)
             self.position = await asyncio.wrap_future(self.store.read_position())
             term, after, self.problem = page.term, page.last, ""
             self._waits = 0 if len(page.lines) >= PAGE_RECORDS else WAIT_SECONDS
