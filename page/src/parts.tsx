@@ -229,8 +229,7 @@ const BEYOND = 6;
 const STEP = 2;
 const MOST_ROWS = 60;
 
-/** A table of which only the rows in sight are in the document; all have the same height. Each row has its
- * place and is laid out alone, which rows of tables are not: so roles are named, which browsers know of tables only. */
+/** A table of which only the rows in sight are in the document; all have the same height. */
 export function Table<R>(props: {
   label: string;
   columns: Column<R>[];
@@ -261,22 +260,23 @@ export function Table<R>(props: {
     if (isShort && isInSight) props.onMore?.();
   });
   if (!props.total) return <p class="empty">{props.empty}</p>;
-  const rows = Math.max(props.order.length, props.total);
+  const left = Math.max(0, Math.max(props.order.length, props.total) - first - shown.length);
   const least = props.columns.reduce((sum, column) => sum + (column.width ?? WIDE), 0);
-  const widths = props.columns.map((column) => (column.width ? `${column.width}rem` : "minmax(0, 1fr)")).join(" ");
   return (
     <div class="table" ref={box} onScroll={(event) => setAt(STEP * Math.floor(event.currentTarget.scrollTop / ROW_HEIGHT / STEP))}
       tabIndex={0} role="region" aria-label={props.label}>
-      <table role="table" aria-rowcount={props.total + 1} style={{ minWidth: `${least}rem`, "--widths": widths }}>
-        <thead role="rowgroup">
-          <tr role="row" aria-rowindex={1}>
+      <table aria-rowcount={props.total + 1} style={{ minWidth: `${least}rem` }}>
+        <thead>
+          <tr aria-rowindex={1}>
             {props.columns.map((column) => (
-              <th key={column.name} role="columnheader" scope="col" class={styleOf(column)}>{column.name}</th>
+              <th key={column.name} scope="col" class={styleOf(column)} style={{ width: column.width && `${column.width}rem` }}>{column.name}</th>
             ))}
           </tr>
         </thead>
-        <tbody role="rowgroup" style={{ height: `${rows * ROW_HEIGHT}px` }}>
+        <tbody>
+          {first > 0 && <Filler columns={props.columns.length} rows={first} />}
           {shown.map((key, below) => <Row key={key} row={props.rows.get(key)} columns={props.columns} number={first + below + 2} />)}
+          {left > 0 && <Filler columns={props.columns.length} rows={left} />}
         </tbody>
       </table>
     </div>
@@ -298,11 +298,11 @@ class Row<R> extends Component<RowProps<R>> {
 
   override render({ row, columns, number }: RowProps<R>): ComponentChildren {
     return (
-      <tr role="row" aria-rowindex={number} style={{ top: `${(number - 2) * ROW_HEIGHT}px` }}>
+      <tr aria-rowindex={number}>
         {row === undefined
-          ? <td role="cell" class="none">…</td>
+          ? <td colSpan={columns.length} class="none">…</td>
           : columns.map((column) => (
-            <td key={column.name} role="cell" class={styleOf(column)}>{column.cell(row)}</td>
+            <td key={column.name} class={styleOf(column)}>{column.cell(row)}</td>
           ))}
       </tr>
     );
@@ -311,6 +311,14 @@ class Row<R> extends Component<RowProps<R>> {
 
 function styleOf<R>(column: Column<R>): string | undefined {
   return column.isNumber ? "number" : undefined;
+}
+
+function Filler(props: { columns: number; rows: number }) {
+  return (
+    <tr aria-hidden="true" class="filler">
+      <td colSpan={props.columns} style={{ height: `${props.rows * ROW_HEIGHT}px` }} />
+    </tr>
+  );
 }
 
 /** A field whose value is a parameter of the view; `isChoice`: one of the options, always. What is being
