@@ -20,8 +20,6 @@ from koord.kube.status import AT_ONCE, LULL_SECONDS, Pace
 
 BURST_SECONDS: Final = 0.05
 """Changes come in bursts: those that arrive within this time are handled together."""
-LULL_BURST_SECONDS: Final = 0.25
-"""The same, of statuses that give way while pods are bound."""
 AGAIN_SECONDS: Final = 5.0
 """After a write that the API server did not take."""
 _TICK: Final = 0.02
@@ -150,6 +148,5 @@ class StatusController(Generic[K]):
         except TimeoutError:
             return False
         self._woken.clear()
-        gives_way = self.pace.seconds > 0 and self.is_busy()
-        await asyncio.sleep(LULL_BURST_SECONDS if gives_way else BURST_SECONDS)
+        await asyncio.sleep(BURST_SECONDS)
         return True
