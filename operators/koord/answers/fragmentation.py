@@ -175,10 +175,7 @@ def find_gpus(state: ClusterState) -> Iterator[NodeGpus]:
 
 
 def _counted_nodes(state: ClusterState) -> "CountedNodes":
-    counted = state.followers.get(CountedNodes)
-    if not isinstance(counted, CountedNodes):
-        counted = state.followers[CountedNodes] = CountedNodes()
-    return counted
+    return state.follower(CountedNodes, CountedNodes)
 
 
 class CountedNodes:

@@ -140,7 +140,7 @@ def encode_finding(finding: HealthFinding) -> dict[str, Any]:
 
 
 def _find_nodes(state: ClusterState, _now: float) -> Iterator[HealthFinding]:
-    sick_nodes = _sick_nodes(state).find(state)
+    sick_nodes = state.follower(SickNodes, SickNodes).find(state)
     gpus = count_gpus_of_nodes(state) if sick_nodes else {}
     for node, (reason, severity, message, do_this) in sick_nodes:
         of_node = gpus.get(node.name)
@@ -173,13 +173,6 @@ class SickNodes:
                 if (described := _describe_node(node)) is not None
             )
         return self._found
-
-
-def _sick_nodes(state: ClusterState) -> SickNodes:
-    nodes = state.followers.get(SickNodes)
-    if not isinstance(nodes, SickNodes):
-        nodes = state.followers[SickNodes] = SickNodes()
-    return nodes
 
 
 def _describe_node(node: Node) -> _Described | None:

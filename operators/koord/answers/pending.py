@@ -57,7 +57,4 @@ def find_queue(state: ClusterState) -> Queue:
 
 
 def _pending_of(state: ClusterState) -> PendingUnits:
-    follower = state.followers.get(PendingUnits)
-    if not isinstance(follower, PendingUnits):
-        follower = state.followers[PendingUnits] = PendingUnits(state)
-    return follower
+    return state.follower(PendingUnits, lambda: PendingUnits(state))

@@ -117,8 +117,6 @@ def _subtract(counts: Counter[K], key: K) -> None:
 
 def tally_pods(state: ClusterState) -> PodTallies:
     """Return the counts of a state as of now; nobody may change them."""
-    tallies = state.followers.get(PodTallies)
-    if not isinstance(tallies, PodTallies):
-        tallies = state.followers[PodTallies] = PodTallies(state)
+    tallies = state.follower(PodTallies, lambda: PodTallies(state))
     tallies.follow(state)
     return tallies

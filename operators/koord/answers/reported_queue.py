@@ -77,11 +77,7 @@ class ReportedQueue:
 
 def view_reported_queue(reading: Reading) -> tuple[QueueEntry, ...]:
     """Return what waits, without planning any of it."""
-    followers = reading.state.followers
-    follower = followers.get(ReportedQueue)
-    if not isinstance(follower, ReportedQueue):
-        follower = followers[ReportedQueue] = ReportedQueue()
-    return follower.view(reading)
+    return reading.state.follower(ReportedQueue, ReportedQueue).view(reading)
 
 
 def _make_row(state: ClusterState, unit: Unit, bindings: object) -> _ReportedRow:

@@ -222,8 +222,8 @@ class Snapshot:
         """Everything that waits, with the names of all, for all who ask."""
         if self._base is not self:
             return self._base.queue
-        seen = self.reading.state.followers.setdefault(SeenEntries, SeenEntries())
-        return WaitingQueue(self.entries, cast("SeenEntries", seen))
+        seen = self.reading.state.follower(SeenEntries, SeenEntries)
+        return WaitingQueue(self.entries, seen)
 
     @cached_property
     def entries(self) -> tuple[QueueEntry, ...]:

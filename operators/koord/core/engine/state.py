@@ -91,6 +91,13 @@ class ClusterState:
         self.followers: dict[type, object] = {}
         """What follows the changes of this state and is made once for all who ask, by its class."""
 
+    def follower(self, kind: type[P], make: Callable[[], P]) -> P:
+        """Return the follower of a class; ``make`` is called for who asks first."""
+        follower = self.followers.get(kind)
+        if not isinstance(follower, kind):
+            follower = self.followers[kind] = make()
+        return follower
+
     def plugin(self, kind: type[P]) -> P:
         plugin = self._plugin_of.get(kind)
         if not isinstance(plugin, kind):  # not asked for before
