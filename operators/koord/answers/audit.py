@@ -108,9 +108,9 @@ def _write_body(record: AuditRecord) -> dict[str, Any]:
     if body is None:
         return {}
     if isinstance(body, Placed):
-        document: dict[str, Any] = encode(replace(body, pods=[], nodes_of_pods=[], score=()))
+        document: dict[str, Any] = encode(replace(body, assignments=(), names=(), score=()))
         named, more = body.list_nodes()
-        del document["pods"], document["nodesOfPods"]
+        del document["assignments"], document["names"]
         document |= {"nodes": encode(named), "moreNodes": more, "score": encode_scores(body.score)}
     else:
         document = encode(body)

@@ -18,7 +18,7 @@ from typing import Final, TypeAlias
 
 from koord.core.engine.decision_trace import RefusingNodes, ScoreTable
 from koord.core.engine.reasons import InsufficientNodes
-from koord.core.model.plan import Unit
+from koord.core.model.plan import Assignment, Unit
 from koord.core.model.pods import Pod
 from koord.core.model.reasons import Reason
 
@@ -228,14 +228,13 @@ class PlacedNode:
 class Placed:
     """Where a unit goes. ``due`` is when planning began, ``ahead`` counts refusals before it.
 
-    ``pods`` and ``nodes_of_pods`` are names, in one order: they are put together when somebody
-    reads. ``created`` is when the first pod of the unit was, ``complete`` when it had all members,
-    in milliseconds since the epoch; ``domain`` is the lowest that holds all of it.
+    ``created`` is when the first pod of the unit was, ``complete`` when it had all members, in
+    milliseconds since the epoch; ``domain`` is the lowest that holds all of it.
     """
 
     plan_id: str
-    pods: list[str]
-    nodes_of_pods: list[str]
+    assignments: tuple[Assignment, ...]
+    """Of its pods, before somebody has read it; then there are only ``names``."""
     domain: tuple[str, ...]
     created: int
     complete: int
@@ -247,11 +246,21 @@ class Placed:
     """Its last place in the queue."""
     score: tuple[ScoreTable, ...] = ()
     """The best nodes, if somebody wanted to see them."""
+    names: tuple[tuple[str, str], ...] = ()
+    """Nodes and pods."""
+
+    def finish(self) -> None:
+        """Keep names, and no pod. In any thread."""
+        assignments = self.assignments
+        if assignments:
+            self.names = tuple((each.node, each.pod.name) for each in assignments)
+            self.assignments = ()
 
     def list_nodes(self) -> tuple[tuple[PlacedNode, ...], int]:
         """Return the first nodes, and how many more there are."""
+        self.finish()
         by_node: dict[str, list[str]] = {}
-        for node, pod in zip(self.nodes_of_pods, self.pods, strict=True):
+        for node, pod in self.names:
             by_node.setdefault(node, []).append(pod)
         most = max(1, MOST_NODES // max(1, len(by_node)))
         named = tuple(
@@ -437,10 +446,18 @@ class AuditRecord:
     """In place of ``unit``, until somebody reads it."""
 
     def finish(self) -> None:
-        """Put ``unit`` in place of its sketch."""
+        """Put ``unit`` in place of its sketch: no pod is kept afterwards."""
         sketch = self.sketch
         if sketch is not None:
             self.unit, self.sketch = sketch.finish(), None
+        if isinstance(self.body, Placed):
+            self.body.finish()
+
+    def forget(self) -> None:
+        """Keep no pod, and nothing else of its unit: nobody will read it."""
+        self.sketch = None
+        if isinstance(self.body, Placed):
+            self.body.assignments = ()
 
 
 def estimate_size(body: Body) -> int:
@@ -450,7 +467,7 @@ def estimate_size(body: Body) -> int:
         return 1200
     if isinstance(body, Placed):
         scores = sum([len(table.nodes) for table in body.score]) if body.score else 0
-        pods = len(body.pods)
+        pods = len(body.assignments)
         return 500 + 150 * (min(pods, MOST_NODES) + scores) + 80 * pods
     if isinstance(body, Committed):
         return 600 + 300 * len(body.failures)

@@ -140,7 +140,7 @@ class Ring:
             about = record.sketch or record.unit
             if about is not None and self._live.get(about.trace) is record:
                 del self._live[about.trace]
-            record.sketch = None
+            record.forget()
         if not numbers:
             del self._numbers[greediest], self._bytes[greediest]
 
