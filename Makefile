@@ -100,7 +100,8 @@ audit: .tools/ready ## look up known vulnerabilities of all packages in uv.lock 
 	@mkdir -p build && .tools/venv/bin/uv export --frozen --quiet --all-packages --all-groups --no-emit-workspace --output-file build/locked.txt
 	@.tools/venv/bin/uv tool run pip-audit --strict --disable-pip --require-hashes --requirement build/locked.txt $(ARGS)
 
-page: page/node_modules ## build the page of `koord page` into the package (needs Node.js and the npm registry)
+page: page/node_modules .venv/ready ## build the page of `koord page` into the package (needs Node.js and the npm registry)
+	@$(BIN)/python tools/page_types.py
 	@cd page && npx tsc --noEmit && node build.mjs
 
 page-check: page/node_modules ## build the page again, and say whether that is what is committed

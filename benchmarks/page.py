@@ -6,9 +6,11 @@ With ``--tabs`` only tabs are opened, so many, of one browser: how many streams 
 how long another one takes over when the one that has it is closed.
 
 Needs Chromium and Playwright (make page-test). The processor of the browser is slowed down four
-times, as that of a weak notebook; what the server takes to answer is in the times, and what waits
-is planned before. Medians of the runs, and of changes the worst. Tasks are measured in processor
-time of the browser's main thread, so other work of this machine is not in them.
+times, as that of a weak notebook; what the server takes to answer is in the times. As in
+``koord serve`` the cluster is followed: why something waits was told by the operators, and nothing
+is planned (of ten thousand units that takes longer than all that is measured here). Medians of the
+runs, and of changes the worst. Tasks are measured in processor time of the browser's main thread,
+so other work of this machine is not in them.
 """
 
 from __future__ import annotations
@@ -27,6 +29,8 @@ from tests.page.stage import KEY, open_stage
 from tests.see.scene import GPU, LAYERS
 
 from benchmarks.see import Bar
+from koord.answers.reading import Reading
+from koord.answers.reports import Reported
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -36,7 +40,14 @@ if TYPE_CHECKING:
 
 SLOWER: Final = 4
 CHANGED: Final = 500
-"""Rows per change."""
+"""Rows per change: the first ones, so that all that are in sight are others afterwards."""
+REPORT: Final = Reported(
+    "Placed",
+    "False",
+    "InsufficientNodes",
+    "Room for 0 of 1 pods. 4750 of 5000 nodes: Insufficient nvidia.com/gpu (8 asked).",
+    "2026-11-25T08:00:00Z",
+)
 WATCH: Final = """
 window.firstRow = 0;
 new MutationObserver(() => {
@@ -61,9 +72,18 @@ def make_large(nodes: int, units: int, now: float) -> FakeCluster:
     return add_waiting(cluster, units, now)
 
 
-def add_waiting(cluster: FakeCluster, units: int, now: float) -> FakeCluster:
+def add_waiting(cluster: FakeCluster, units: int, now: float, first: int = 0) -> FakeCluster:
+    numbers = range(first, first + units)
     return cluster.pods(
-        *(make_pod(f"waits-{at:05}").gpu(8).created(now - units + at) for at in range(units))
+        *(make_pod(f"waits-{at:05}").gpu(8).created(now - units + at - first) for at in numbers)
+    )
+
+
+def look_at(cluster: FakeCluster) -> Reading:
+    """Return the cluster as one that is followed."""
+    pods = (pod for pod in cluster.state.pods.values() if pod.is_waiting)
+    return Reading(
+        cluster.state, is_followed=True, reports=dict.fromkeys((pod.key for pod in pods), REPORT)
     )
 
 
@@ -138,13 +158,14 @@ def _find_longest(events: Sequence[Mapping[str, Any]]) -> float:
     return max(tasks, default=0) / 1000
 
 
-def change(cluster: FakeCluster, now: float) -> None:
-    """Let some pods that wait be others, which come last."""
-    cluster.delete_pods(*(f"waits-{number:05}" for number in range(CHANGED)))
-    add_waiting(cluster, CHANGED, now)
+def change(cluster: FakeCluster, units: int, number: int) -> None:
+    """Let the pods that have waited longest be others, which come last."""
+    first = CHANGED * number
+    cluster.delete_pods(*(f"waits-{at:05}" for at in range(first, first + CHANGED)))
+    add_waiting(cluster, CHANGED, time.time() + number, units + first)
 
 
-def measure(looked: Measured, changes: int, runs: int) -> Iterator[Bar]:
+def measure(looked: Measured, units: int, changes: int, runs: int) -> Iterator[Bar]:
     cluster, longest = looked.stage.cluster, looked.measure_longest
     opened = [_open_queue(looked) for _ in range(runs)]
     for what, most, values in zip(_OPENED, _MOST, zip(*opened, strict=True), strict=True):
@@ -153,7 +174,7 @@ def measure(looked: Measured, changes: int, runs: int) -> Iterator[Bar]:
     yield Bar("queue: rows in the document", rows, "", 62)
     before = looked.heap()
     worst = max(
-        longest(partial(looked.stage.change, partial(change, cluster, time.time() + at)))
+        longest(partial(looked.stage.change, partial(change, cluster, units, at)))
         for at in range(changes)
     )
     yield Bar(f"queue: longest task, {changes} changes of {CHANGED} rows", worst, "ms", 50)
@@ -219,13 +240,13 @@ def main() -> None:
     path = os.environ.get("KOORD_CHROMIUM") or shutil.which("chromium")
     arguments = ["--no-sandbox", "--enable-precise-memory-info"]
     cluster = make_large(options.nodes, options.units, time.time())
-    with open_stage(cluster) as stage, sync_playwright() as playwright:
+    with open_stage(cluster, look=look_at) as stage, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=arguments)
         print("| What | measured | bar |\n|---|---|---|")
         bars = (
             measure_tabs(browser, stage, options.tabs)
             if options.tabs
-            else measure(Measured(browser, stage), options.changes, options.runs)
+            else measure(Measured(browser, stage), options.units, options.changes, options.runs)
         )
         for bar in bars:
             print(bar.line, flush=True)

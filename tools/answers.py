@@ -21,7 +21,8 @@ from tests.topology.test_gang_topology import GANG, make_members, make_network, 
 from koord.answers.queue_view import view_queue
 from koord.answers.quota_view import view_quotas
 from koord.answers.reading import Target, TargetKind
-from koord.answers.why import Reported, make_answer
+from koord.answers.reports import Reported
+from koord.answers.why import make_answer
 from koord.cli.device_view import draw_node
 from koord.cli.explain_view import BEST_NODES, make_parts
 from koord.cli.output import to_svg

@@ -1,7 +1,7 @@
 // Answers of the server that are followed while they are shown.
 import { signal, type Signal } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
-import type { AsOf, Envelope, Page } from "./answers";
+import type { Answers, AsOf, Envelope, Page } from "./answers";
 import { get, Refusal, standing, trade } from "./ask";
 import { readAnswer } from "./plain";
 import { follow as followTopics, listen, unlock as unlockAll, type News } from "./stream";
@@ -32,6 +32,11 @@ export async function unlock(key: string): Promise<string> {
   return refusal;
 }
 
+/** Topic -> the value of its answer. */
+type Values = { [Name in keyof Answers as Lowercase<Name>]: Answers[Name] };
+export type Topic = keyof Values;
+type RowOf<T> = unknown extends T ? unknown : T extends Page<infer R> ? R : never;
+
 /** An answer that is followed; of a list, all rows of which the keys are known. */
 export interface Followed<T> {
   head: Envelope<unknown> | null;
@@ -40,11 +45,11 @@ export interface Followed<T> {
   missing: string;
   /** Keys of the rows of a list that are loaded, in order. */
   order: string[];
-  rows: Map<string, unknown>;
+  rows: Map<string, RowOf<T>>;
   total: number;
 }
 
-const NOTHING: Followed<never> = {
+const NOTHING: Followed<unknown> = {
   head: null, value: null, missing: "", order: [], rows: new Map(), total: 0,
 };
 
@@ -77,18 +82,21 @@ let pending = 0;
 let over: string[] = [];
 
 /** A question: its name as a topic, its path, and parameters. */
-export interface Question<R = never> {
-  topic: string;
+export interface Question<T extends Topic = Topic> {
+  topic: T;
   path: string;
   inPath?: Record<string, string>;
   params?: Record<string, string>;
   /** Of lists: the key of a row, as the server has it. */
-  keyOf?: (row: R) => string;
+  keyOf?: (row: RowOf<Values[T]>) => string;
   /** How many rows are followed. */
   most?: number;
 }
 
-function topicOf(question: Question<never>): string {
+/** A question, whatever its rows are. */
+type Asked = Omit<Question, "keyOf"> & { keyOf?: unknown };
+
+function topicOf(question: Asked): string {
   const parts = Object.entries({ ...question.inPath, ...question.params }).filter(([, v]) => v);
   // A comma begins the next parameter of a topic; no name of Kubernetes has one.
   const words = parts.map(([name, value]) => `${name}=${value.replaceAll(",", "")}`);
@@ -98,7 +106,7 @@ function topicOf(question: Question<never>): string {
 }
 
 /** Return the path of a question below the base path, with its parameters. */
-export function pathOf(question: Question<never>): string {
+export function pathOf(question: Pick<Asked, "path" | "params">): string {
   const given = Object.entries(question.params ?? {}).filter(([, value]) => value);
   const text = new URLSearchParams(given).toString();
   return `${question.path}${text ? `?${text}` : ""}`;
@@ -106,14 +114,13 @@ export function pathOf(question: Question<never>): string {
 
 /** Follow an answer while the component is shown. A view follows all that it needs from the beginning: with one more
  * question the stream begins again, and with it all answers. */
-export function useFollowed<T, R = never>(question: Question<R>): Followed<T> {
-  const plain = question as unknown as Question<never>;
-  const topic = topicOf(plain);
+export function useFollowed<T extends Topic>(question: Question<T>): Followed<Values[T]> {
+  const topic = topicOf(question);
   const subject = useMemo(() => {
     const known = subjects.get(topic);
     if (known) return known;
     const made: Subject = {
-      topic, path: pathOf(plain), most: question.most ?? FIRST_ROWS, keyOf: (question.keyOf as KeyOf | undefined) ?? null,
+      topic, path: pathOf(question), most: question.most ?? FIRST_ROWS, keyOf: (question.keyOf as KeyOf | undefined) ?? null,
       signal: signal<Followed<unknown>>(NOTHING), readers: 0,
       followed: new Map(), behind: new Map(), behindOf: 0, round: 0, more: "",
       isLoading: false, isRefused: false,
@@ -132,11 +139,11 @@ export function useFollowed<T, R = never>(question: Question<R>): Followed<T> {
       }
     };
   }, [topic]);
-  return subject.signal.value as Followed<T>;
+  return subject.signal.value as Followed<Values[T]>;
 }
 
 /** Load rows of a list that are not loaded, if any is. */
-export async function loadMore(question: Question<never>): Promise<void> {
+export async function loadMore(question: Asked): Promise<void> {
   const subject = subjects.get(topicOf(question));
   if (subject) await loadBehind(subject, subject.behind.size + 1);
 }

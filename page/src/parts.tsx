@@ -37,7 +37,7 @@ export function Since(props: { at: string | null }) {
 export function tellTimes(): void {
   document.addEventListener("mouseover", ({ target }) => {
     const time = target instanceof Element ? target.closest("time") : null;
-    if (time && !time.title) time.title = tellFully(time.dateTime);
+    if (time) time.title = tellFully(time.dateTime); // its element may have shown another one before
   });
 }
 
@@ -95,7 +95,9 @@ const MEANS: Record<string, string> = {
   Operators: "A limit or fault of the operators.",
 };
 
-export function ClassBadge(props: { name: string }) {
+/** The class of a reason; one that only others know has none. */
+export function ClassBadge(props: { name: string | null }) {
+  if (!props.name) return <span class="none">–</span>;
   return <span class={`badge class-${props.name.toLowerCase()}`} title={MEANS[props.name]}>{props.name}</span>;
 }
 
@@ -114,6 +116,10 @@ export function Names(props: { kind: string; names: (string | null)[] }) {
 
 export function QuotaName(props: { name: string | null }) {
   return props.name ? <Link href={to("quotas", props.name)} class="name" title={props.name}>{props.name}</Link> : <span class="none">–</span>;
+}
+
+export function NodeName(props: { name: string | null }) {
+  return props.name ? <Link href={to("node", props.name)} class="name" title={props.name}>{props.name}</Link> : <span class="none">a node</span>;
 }
 
 export function Count(props: { of: number }) {
@@ -240,6 +246,7 @@ export function Table<R>(props: {
   onMore?: () => void;
 }) {
   const box = useRef<HTMLDivElement>(null);
+  const table = useRef<Slots>({ byKey: new Map(), next: 0 });
   const [at, setAt] = useState(0);
   const [height, setHeight] = useState(() => Math.max(320, window.innerHeight - 240));
   useEffect(() => {
@@ -254,6 +261,7 @@ export function Table<R>(props: {
   const first = Math.max(0, at - BEYOND);
   const count = Math.min(MOST_ROWS, Math.ceil(height / ROW_HEIGHT) + 2 * BEYOND);
   const shown = props.order.slice(first, first + count);
+  const slots = assign(table.current, shown, box.current);
   const isShort = props.order.length < props.total || shown.some((key) => !props.rows.has(key));
   const isInSight = first + count >= props.order.length - BEYOND || shown.some((key) => !props.rows.has(key));
   useEffect(() => {
@@ -275,12 +283,30 @@ export function Table<R>(props: {
         </thead>
         <tbody>
           {first > 0 && <Filler columns={props.columns.length} rows={first} />}
-          {shown.map((key, below) => <Row key={key} row={props.rows.get(key)} columns={props.columns} number={first + below + 2} />)}
+          {shown.map((key, below) => <Row key={slots[below]} row={props.rows.get(key)} columns={props.columns} number={first + below + 2} />)}
           {left > 0 && <Filler columns={props.columns.length} rows={left} />}
         </tbody>
       </table>
     </div>
   );
+}
+
+/** Which element shows which row of a table, in order. */
+interface Slots {
+  byKey: Map<string, number>;
+  next: number;
+}
+
+/** Return which element shows each row. What comes gets the element of what went: to change texts is quicker than to make
+ * elements. That in which the focus is shows no other row. */
+function assign(slots: Slots, keys: string[], box: HTMLElement | null): number[] {
+  const before = slots.byKey;
+  const stays = new Set(keys);
+  const focused = document.activeElement?.closest("tbody tr");
+  const kept = focused && box?.contains(focused) ? [...box.querySelectorAll("tbody tr:not(.filler)")].indexOf(focused) : -1;
+  const free = [...before].filter(([key], at) => !stays.has(key) && at !== kept).map(([, slot]) => slot);
+  slots.byKey = new Map(keys.map((key) => [key, before.get(key) ?? free.shift() ?? slots.next++]));
+  return [...slots.byKey.values()];
 }
 
 interface RowProps<R> {

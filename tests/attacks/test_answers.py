@@ -50,9 +50,9 @@ if TYPE_CHECKING:
 
     from tests.builders import PodBuilder
 
+    from koord.answers.explanation import Explanation
     from koord.answers.remedies import Remedy
     from koord.answers.timeline import TimelineEntry
-    from koord.answers.why import Explanation
 
 NOW = 1_790_000_000.0
 HERE = Target(TargetKind.POD, "team-a", "")

@@ -7,10 +7,11 @@ from datetime import UTC, datetime
 from tests.cluster import make_cluster
 from tests.objects import upsert_pod_group
 
+from koord.answers.explanation import Explanation
 from koord.answers.leaders import Leader
 from koord.answers.reading import Extent, Gap, NamedKind, Reading, Target, TargetDetails, TargetKind
 from koord.answers.reports import Reported
-from koord.answers.why import Explanation, make_answer
+from koord.answers.why import make_answer
 from koord.core.model.gangs import ObservedPodGroup
 from koord.core.model.nodes import Node
 from koord.core.model.pods import Pod

@@ -6,8 +6,8 @@ from tests.builders import GPU, make_node, make_pod, make_pod_group, make_quota
 from tests.cli.readings import ask_gang, make_reading
 from tests.objects import upsert_quota
 
+from koord.answers.explanation import Explanation
 from koord.answers.hints import find_hints
-from koord.answers.why import Explanation
 from koord.core.quota.entitlement import ReclaimSetting
 from koord.core.quota.model import QuotaSpec
 from koord.core.quota.reasons import AncestorInsufficient, InsufficientEntitlement, QuotaShortage

@@ -20,12 +20,13 @@ from tests.support.laws import examples
 import koord.core
 from koord.answers.encoding import encode
 from koord.answers.explain import PlacementState
+from koord.answers.explanation import Explanation
 from koord.answers.gaps import head_of, list_warnings
 from koord.answers.queue_view import QueueEntry
 from koord.answers.reading import Reading, Target, TargetKind
 from koord.answers.redaction import NAMES, Sight, kind_of, redact
 from koord.answers.waiting import find_waiting
-from koord.answers.why import Explanation, make_answer
+from koord.answers.why import make_answer
 from koord.cli.explain_view import make_parts
 from koord.core.engine.reasons import CauseCount, Elsewhere, InsufficientNodes
 from koord.core.model.reasons import Reason, ReasonContext

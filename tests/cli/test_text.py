@@ -8,8 +8,8 @@ from rich.console import Console
 from tests.builders import make_node, make_pod, make_pod_group, select_pods
 from tests.cli.readings import NOW, STOPPED, ask_gang, ask_pod, make_condition, make_reading
 
+from koord.answers.explanation import Explanation
 from koord.answers.leaders import NOBODY
-from koord.answers.why import Explanation
 from koord.api.keys import operators
 from koord.cli.explain_view import BEST_NODES, make_parts
 from koord.cli.output import make_console, print_parts

@@ -6,10 +6,10 @@ of their order; sums are of all.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final, TypedDict
 
 from koord.answers.audit import to_text
-from koord.answers.encoding import encode
+from koord.answers.encoding import Encoded, encode
 from koord.answers.redaction import NameKind, Sight
 from koord.core.usage.segments import Window
 
@@ -263,13 +263,40 @@ def hide_names(report: AuditReport, sight: Sight) -> AuditReport:
     )
 
 
+class TermBeginDocument(TypedDict):
+    """When a process began to lead."""
+
+    at: str
+    holder: str
+
+
+AuditReportDocument = TypedDict(
+    "AuditReportDocument",
+    {
+        "from": str,
+        "to": str,
+        "namespace": str | None,
+        "quota": str | None,
+        "waits": Encoded[WaitReport],
+        "phases": list[Encoded[PhaseTime]],
+        "totalMs": int,
+        "retries": Encoded[RetryReport],
+        "blockers": Encoded[BlockerReport],
+        "starving": list[Encoded[Starving]],
+        "preemption": Encoded[PreemptionSummary],
+        "writes": Encoded[WriteReport],
+        "coverage": Encoded[CoverageReport],
+    },
+)
+
+
 @encode.register
-def _(term: TermBegin) -> dict[str, Any]:
+def _(term: TermBegin) -> TermBeginDocument:
     return {"at": to_text(term.at), "holder": term.holder}
 
 
 @encode.register
-def _(report: AuditReport) -> dict[str, Any]:
+def _(report: AuditReport) -> AuditReportDocument:
     return {
         "from": to_text(report.window.start),
         "to": to_text(report.window.end),

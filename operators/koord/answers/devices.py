@@ -1,8 +1,8 @@
 """Devices of nodes: who holds them and what is free, as in the API. Decides nothing."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NotRequired, TypedDict
 
 from koord.answers.encoding import encode
 from koord.api.device import (
@@ -130,15 +130,62 @@ def view_devices(state: ClusterState, names: Iterable[str]) -> list[NodeDevices]
     return [NodeDevices(report, observe_devices(plugin, report, state.pods)) for report in reports]
 
 
+class DeviceProblemDocument(TypedDict):
+    """A field of a report that makes no sense."""
+
+    field: str
+    message: str
+
+
+class DeviceRecordsDocument(TypedDict):
+    """Whether devices are where the records of pods say."""
+
+    state: str
+    message: str
+
+
+class DeviceUseDocument(TypedDict):
+    """A device: what is free of it, and the pods that use it."""
+
+    type: str
+    minor: int
+    id: NotRequired[str]
+    health: bool
+    free: Mapping[str, str]
+    pods: list[str]
+
+
+class NodeDevicesDocument(TypedDict):
+    """What a node reports, and the status of it as in the API."""
+
+    node: str
+    readiness: str
+    problems: list[DeviceProblemDocument]
+    foreignGPUs: int
+    records: DeviceRecordsDocument
+    consumption: str
+    allocations: list[Any]
+    summary: Mapping[str, Any]
+    devices: list[DeviceUseDocument]
+    fragmentation: Mapping[str, Any]
+
+
 @encode.register
-def _(devices: NodeDevices) -> dict[str, Any]:
+def _(devices: NodeDevices) -> NodeDevicesDocument:
     report, status = devices.report, devices.status
-    problems = [{"field": path, "message": what} for path, what in report.problems]
+    problems: list[DeviceProblemDocument] = [
+        {"field": path, "message": what} for path, what in report.problems
+    ]
+    fields = make_fields(status)
     return {
         "node": report.node,
         "readiness": status.readiness,
         "problems": problems,
         "foreignGPUs": status.foreign,
         "records": {"state": status.records, "message": status.describe_records()},
-        **make_fields(status),
+        "consumption": fields["consumption"],
+        "allocations": fields["allocations"],
+        "summary": fields["summary"],
+        "devices": fields["devices"],
+        "fragmentation": fields["fragmentation"],
     }

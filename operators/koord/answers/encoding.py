@@ -1,7 +1,8 @@
 """Answers as plain values, for JSON and YAML: one encoder for all of them.
 
-A value of its own form registers it beside its class (``@encode.register``); every other dataclass
-is written with all its fields, a reason with its numbers among them.
+A value of its own form registers it beside its class (``@encode.register``), and says which fields
+that has by the ``TypedDict`` that it returns: the OpenAPI document is made of it. Every other
+dataclass is written with all its fields, a reason with its numbers among them.
 
 Names are camelCase; times and quantities have the format of the API. Fields that do not apply are
 null or empty, never left out. Fields may be added; none is renamed or removed.
@@ -10,7 +11,7 @@ null or empty, never left out. Fields may be added; none is renamed or removed.
 import dataclasses
 from collections.abc import Mapping
 from functools import singledispatch
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 from koord.core.engine.reasons import CauseCount
 from koord.core.model.reasons import Reason
@@ -19,6 +20,13 @@ from koord.core.quota.entitlement import UnmetEntitlement
 from koord.core.quota.reasons import QuotaShortage
 from koord.core.quota.spec_errors import InvalidQuota
 from koord.core.topology.reasons import UnknownLayer
+
+T = TypeVar("T")
+
+
+class Encoded(Generic[T]):
+    """The type of a field of a document: what ``encode`` makes of a value of this type."""
+
 
 _DOCUMENTED: Final[Mapping[tuple[type, str], str]] = {
     (CauseCount, "cause"): "refusal",

@@ -6,7 +6,7 @@ The same for every answer, whoever asks: ``koord … -o answer`` prints it aroun
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 from koord.core.model.text import format_milliseconds
 
@@ -67,6 +67,37 @@ class AnswerGap:
         return f"{self.unknown} {verb} not {_SEEN.get(self.because, 'known')}"
 
 
+class AsOfDocument(TypedDict):
+    """When an answer holds, and from where it comes."""
+
+    at: str
+    state: int | None
+    instance: str | None
+    source: AnswerSource
+    lagSeconds: int
+    leader: str | None
+    term: int | None
+    feed: None
+
+
+class GapDocument(TypedDict):
+    """What is missing in an answer, why, and what is therefore not known."""
+
+    missing: str
+    because: GapCause
+    then: str
+
+
+class EnvelopeDocument(TypedDict):
+    """An answer with what is to be known about it."""
+
+    answer: str
+    version: str
+    asOf: AsOfDocument
+    gaps: list[GapDocument]
+    value: Any
+
+
 @dataclass(frozen=True, slots=True)
 class AnswerHead:
     """All of an envelope but the value. ``at`` is in seconds since the epoch.
@@ -86,7 +117,7 @@ class AnswerHead:
     instance: str | None = None
     lag: int = 0
 
-    def wrap(self, document: Any) -> dict[str, Any]:
+    def wrap(self, document: Any) -> EnvelopeDocument:
         """Return the envelope around a value, as JSON has it."""
         return {
             "answer": self.answer,

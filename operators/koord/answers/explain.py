@@ -4,17 +4,18 @@ The unit is made by the same rules as in the queue and planned by the same plann
 current state; the explanation is its reason, together with a diagnosis of every node.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache
 from heapq import nlargest
-from typing import Any, Final
+from typing import Final, TypedDict
 
 from koord.answers.devices import describe_reserved, find_holdings
-from koord.answers.encoding import encode
+from koord.answers.encoding import Encoded, encode
 from koord.answers.pending import find_pending
 from koord.answers.reason_context import ContextFinder
+from koord.answers.redaction import HiddenName
 from koord.core.engine.cycle import Cycle
 from koord.core.engine.planner import plan
 from koord.core.engine.queue import unit_of
@@ -32,7 +33,7 @@ from koord.core.model.gangs import GangKey
 from koord.core.model.plan import ObservedTopology, Plan, Unit
 from koord.core.model.pods import Handling, Pod, PodShape
 from koord.core.model.reasons import Planned, Reason, WaitingForForeignGate
-from koord.core.model.topology_constraint import TopologyConstraint
+from koord.core.model.topology_constraint import LayerConstraint, TopologyConstraint
 from koord.core.model.units import format_amount
 from koord.core.plugins.node_diagnosis import NodeDiagnosis, NodeOffer, find_closed, offers
 from koord.core.quota.entitlement import UNKNOWN, ReclaimSetting
@@ -329,8 +330,18 @@ def _find_closed(
     return find_closed(made or NodeDiagnosis(cycle, (first,), cycle.shape_of(first)))
 
 
+class TopologyExplanationDocument(TypedDict):
+    """The topology constraint of a gang, and where in the network its members are."""
+
+    topology: str
+    wish: list[Encoded[LayerConstraint]]
+    unknownLayers: list[str]
+    where: Encoded[ObservedTopology] | None
+    domains: list[Encoded[DomainCapacity]]
+
+
 @encode.register
-def _(network: TopologyExplanation) -> dict[str, Any]:
+def _(network: TopologyExplanation) -> TopologyExplanationDocument:
     return {
         "topology": network.wish.topology,
         "wish": encode(network.wish.layers),
@@ -340,8 +351,25 @@ def _(network: TopologyExplanation) -> dict[str, Any]:
     }
 
 
+class LayerGapDocument(TypedDict):
+    """A layer, and how many of its domains a better placement may save."""
+
+    layer: str
+    domains: int
+
+
+class ObservedTopologyDocument(TypedDict):
+    """The lowest domain that holds all members, and how many domains have one."""
+
+    layer: str
+    domain: str
+    domainsPerLayer: Mapping[str, int]
+    optimal: bool
+    gap: LayerGapDocument | None
+
+
 @encode.register
-def _(where: ObservedTopology) -> dict[str, Any]:
+def _(where: ObservedTopology) -> ObservedTopologyDocument:
     return {
         "layer": where.layer,
         "domain": "/".join(where.domain),
@@ -351,8 +379,20 @@ def _(where: ObservedTopology) -> dict[str, Any]:
     }
 
 
+class DomainCapacityDocument(TypedDict):
+    """What is free in a domain; ``offer`` is how many more pods fit."""
+
+    layer: str
+    domain: str
+    nodes: int
+    offer: int
+    members: int
+    free: Mapping[str, str]
+    allocatable: Mapping[str, str]
+
+
 @encode.register
-def _(domain: DomainCapacity) -> dict[str, Any]:
+def _(domain: DomainCapacity) -> DomainCapacityDocument:
     return {
         "layer": domain.layer,
         "domain": "/".join(domain.path),
@@ -370,8 +410,35 @@ def _(domain: DomainCapacity) -> dict[str, Any]:
     }
 
 
+class ShortageDocument(TypedDict):
+    """A resource of which a node has not enough."""
+
+    resource: str
+    asked: str
+    free: str
+
+
+class NodeOfferDocument(TypedDict):
+    """How many pods fit on a node, or why none does."""
+
+    node: str | None
+    pods: int
+    refusal: str | None
+    detail: str | None
+    short: list[ShortageDocument]
+
+
+class ShapeOffersDocument(TypedDict):
+    """The offers of all nodes for equal pods; ``requests`` are those of one."""
+
+    pods: int
+    requests: Mapping[str, str]
+    fit: int
+    nodes: list[NodeOfferDocument]
+
+
 @encode.register
-def _(offers: ShapeOffers) -> dict[str, Any]:
+def _(offers: ShapeOffers) -> ShapeOffersDocument:
     return {
         "pods": offers.pods,
         "requests": {name: format_amount(name, amount) for name, amount in offers.requests},
@@ -381,14 +448,14 @@ def _(offers: ShapeOffers) -> dict[str, Any]:
 
 
 @encode.register
-def _(offer: NodeOffer) -> dict[str, Any]:
+def _(offer: NodeOffer) -> NodeOfferDocument:
     return _write_offers((offer,))[0]
 
 
-def _write_offers(offers: Iterable[NodeOffer]) -> list[dict[str, Any]]:
+def _write_offers(offers: Iterable[NodeOffer]) -> list[NodeOfferDocument]:
     """Return offers as JSON has them: there are thousands, and few that differ in amounts."""
-    amounts: dict[tuple[tuple[str, int, int], ...], list[dict[str, str]]] = {}
-    documents = []
+    amounts: dict[tuple[tuple[str, int, int], ...], list[ShortageDocument]] = {}
+    documents: list[NodeOfferDocument] = []
     for offer in offers:
         short = amounts.get(offer.short)
         if short is None:
@@ -402,7 +469,7 @@ def _write_offers(offers: Iterable[NodeOffer]) -> list[dict[str, Any]]:
             ]
         documents.append(
             {
-                "node": offer.node,
+                "node": None if isinstance(offer.node, HiddenName) else offer.node,
                 "pods": offer.pods,
                 "refusal": offer.cause,
                 "detail": offer.detail or None,

@@ -7,7 +7,7 @@ of used, held, free, stranded, broken and down. Decides nothing.
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final, TypedDict
 
 import numpy as np
 
@@ -367,8 +367,17 @@ def _find_limit(
     return cause, min(room[cause], free)
 
 
+class SizeLossDocument(TypedDict):
+    """How many pods of ``size`` GPUs can be placed; ``lost`` GPUs are too far apart."""
+
+    size: int
+    placeable: int
+    ideal: int
+    lost: int
+
+
 @encode.register
-def _(loss: SizeLoss) -> dict[str, Any]:
+def _(loss: SizeLoss) -> SizeLossDocument:
     return {
         "size": loss.size,
         "placeable": loss.placeable,

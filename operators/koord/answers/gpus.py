@@ -32,7 +32,15 @@ _MIG: Final = re.compile(r"nvidia\.com/mig-([1-7])g\.")
 
 
 def count_gpus(requests: Amounts) -> int:
-    """Return how many GPUs a request takes, in whole ones: a share counts as one."""
+    """Return how many GPUs the request of a pod takes, in whole ones: a share counts as one.
+
+    More than ``MOST_GPUS`` are counted as that.
+    """
+    return min(count_gpus_of_many(requests), MOST_GPUS)
+
+
+def count_gpus_of_many(requests: Amounts) -> int:
+    """Return how many GPUs are requested by any number of pods together."""
     cards = sum(requests.get(name, 0) for name in CARDS)
     shares = max(requests.get(KOORD_GPU, 0), requests.get(GPU_CORE, 0))
     return cards or -(-shares // WHOLE)

@@ -7,7 +7,7 @@ Reads nothing; documents of records may lack anything.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 from koord.answers.audit import to_ms, to_text
 from koord.answers.encoding import encode
@@ -291,8 +291,19 @@ def select(records: Sequence[Mapping[str, Any]], subject: Subject) -> list[Mappi
     return [record for record in records if record.get("trace") in traces]
 
 
+class HappeningDocument(TypedDict):
+    """One thing that happened, and to what."""
+
+    at: str
+    what: str
+    text: str
+    by: str | None
+    ref: str
+    source: StorySource
+
+
 @encode.register
-def _(happening: Happening) -> dict[str, Any]:
+def _(happening: Happening) -> HappeningDocument:
     return {
         "at": to_text(happening.at),
         "what": happening.what,

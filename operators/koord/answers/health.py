@@ -9,9 +9,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final
+from typing import Final, TypedDict
 
-from koord.answers.encoding import encode
+from koord.answers.encoding import Encoded, encode
 from koord.answers.fragmentation import count_gpus_of_nodes
 from koord.answers.pod_tallies import tally_pods
 from koord.answers.redaction import Sight, redact
@@ -132,11 +132,31 @@ def _is_seen(subject: SickSubject, sight: Sight) -> bool:
     return sight.nodes  # what is in no namespace names nodes
 
 
-def encode_finding(finding: HealthFinding) -> dict[str, Any]:
-    """Return a finding as JSON has it; ``since`` is null if that is not known."""
-    document: dict[str, Any] = encode(finding)
-    document["since"] = format_time(finding.since) if finding.since else None
-    return document
+class HealthFindingDocument(TypedDict):
+    """Something that is not well; ``since`` is null if that is not known."""
+
+    subject: Encoded[SickSubject]
+    reason: str
+    severity: Severity
+    message: str
+    doThis: str
+    since: str | None
+    gpusOut: int
+    units: list[str | None]
+
+
+@encode.register
+def _(finding: HealthFinding) -> HealthFindingDocument:
+    return {
+        "subject": encode(finding.subject),
+        "reason": finding.reason,
+        "severity": finding.severity,
+        "message": finding.message,
+        "doThis": finding.do_this,
+        "since": format_time(finding.since) if finding.since else None,
+        "gpusOut": finding.gpus_out,
+        "units": encode(finding.units),
+    }
 
 
 def _find_nodes(state: ClusterState, _now: float) -> Iterator[HealthFinding]:

@@ -12,6 +12,7 @@ from dataclasses import fields, replace
 from typing import Any, TypeVar
 
 from koord.answers.audit_report import AuditReport
+from koord.answers.explanation import Explanation
 from koord.answers.fragmentation import Fragmentation, ModelFragmentation
 from koord.answers.overview import Overview
 from koord.answers.queue_view import QueueEntry
@@ -19,7 +20,6 @@ from koord.answers.quota_view import QuotaView
 from koord.answers.redaction import HiddenName, Sight
 from koord.answers.standing import QueueStanding
 from koord.answers.what_if import WhatIfAnswer
-from koord.answers.why import Explanation
 from koord.core.usage.book import BookSum, LossKey, OwnerKey, UsageBook
 
 Owned = TypeVar("Owned", OwnerKey, LossKey)

@@ -9,9 +9,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Final, TypeVar
+from typing import Final, TypedDict, TypeVar
 
-from koord.answers.encoding import encode
+from koord.answers.encoding import Encoded, encode
 from koord.answers.gpus import count_gpus
 from koord.answers.outlook import Look, decide_turns, view_standings
 from koord.answers.pending import find_pending, find_queue
@@ -26,6 +26,7 @@ from koord.core.gang.done import count_needed
 from koord.core.model.gangs import GangKey
 from koord.core.model.plan import Unit
 from koord.core.model.pods import Pod
+from koord.core.model.reason_class import ReasonClass
 from koord.core.model.reasons import InternalError, Planned, Reason, class_of
 from koord.core.model.text import format_time
 from koord.core.quota.entitlement import UNKNOWN, ReclaimSetting
@@ -268,12 +269,34 @@ def show_safely(
     return instead(without_details(entry)) if shown is None else shown
 
 
+QueueEntryDocument = TypedDict(
+    "QueueEntryDocument",
+    {
+        "position": int | None,
+        "kind": str,
+        "names": list[str | None],
+        "pods": int,
+        "required": int,
+        "reason": str,
+        "class": ReasonClass | None,
+        "message": str,
+        "since": str,
+        "quotas": list[str | None],
+        "gpus": int,
+        "gpusAhead": int,
+        "priority": int,
+        "isRepair": bool,
+        "turn": Encoded[QueueStanding] | None,
+    },
+)
+
+
 @encode.register
-def _(waiting_unit: QueueEntry) -> dict[str, Any]:
+def _(waiting_unit: QueueEntry) -> QueueEntryDocument:
     return show_safely(waiting_unit, _encode_entry, _encode_entry)
 
 
-def _encode_entry(waiting_unit: QueueEntry) -> dict[str, Any]:
+def _encode_entry(waiting_unit: QueueEntry) -> QueueEntryDocument:
     return {
         "position": waiting_unit.position or None,
         "kind": waiting_unit.kind,

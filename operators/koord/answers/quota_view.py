@@ -6,9 +6,9 @@ Nothing is decided here: shares come from the solver.
 from collections import Counter
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final, TypedDict
 
-from koord.answers.encoding import encode, encode_amounts, encode_limits
+from koord.answers.encoding import Encoded, encode, encode_amounts, encode_limits
 from koord.answers.queue_view import QueueEntry, view_queue
 from koord.answers.quota_users import QuotaUser, find_users
 from koord.answers.reports import SeenCondition
@@ -107,8 +107,21 @@ def _pods_of(state: ClusterState, kind: str, name: str) -> Collection[Pod]:
     return () if pod is None else (pod,)
 
 
+class WaitingUnitDocument(TypedDict):
+    """What waits in a quota; ``asks`` is what its pods ask for together."""
+
+    position: int | None
+    kind: str
+    name: str | None
+    quota: str | None
+    asks: Mapping[str, str]
+    pods: int
+    reason: str
+    since: str
+
+
 @encode.register
-def _(waiting_unit: WaitingUnit) -> dict[str, Any]:
+def _(waiting_unit: WaitingUnit) -> WaitingUnitDocument:
     return {
         "position": waiting_unit.position or None,
         "kind": waiting_unit.kind,
@@ -290,8 +303,54 @@ def list_remarks(quota: ReportedQuota) -> Iterator[str]:
             yield f"{kind}: {condition.message}"
 
 
+class QuotaViewDocument(TypedDict):
+    """One quota: its place in the tree, its numbers, and its faults."""
+
+    name: str
+    namespace: str
+    parent: str | None
+    tree: str
+    isParent: bool
+    min: Mapping[str, str]
+    max: Mapping[str, str]
+    sharedWeight: Mapping[str, str]
+    entitled: Mapping[str, str]
+    scaledMin: Mapping[str, str]
+    used: Mapping[str, str]
+    request: Mapping[str, str]
+    demand: Mapping[str, str]
+    submitted: Mapping[str, str]
+    keptForReplacements: int
+    over: Mapping[str, str]
+    problem: Encoded[InvalidQuota] | None
+    keptFor: Encoded[InvalidQuota] | None
+    waiting: Mapping[str, int]
+
+
+class QuotaUserDocument(TypedDict):
+    """A gang, or a pod without one, that uses a quota."""
+
+    kind: str
+    name: str | None
+    quota: str | None
+    used: Mapping[str, str]
+    pods: int
+    running: int
+    state: str
+    since: str
+
+
+class QuotaInFullDocument(QuotaViewDocument):
+    """A quota with its users, what waits in it, and how its shares came about, by resource."""
+
+    users: list[QuotaUserDocument]
+    waits: list[WaitingUnitDocument]
+    terms: Mapping[str, Encoded[ShareTerms]]
+    loans: list[Encoded[Loan]]
+
+
 @encode.register
-def _(view: QuotaView) -> dict[str, Any]:
+def _(view: QuotaView) -> QuotaViewDocument:
     summary = view.summary
     return {
         "name": summary.name,
@@ -318,64 +377,104 @@ def _(view: QuotaView) -> dict[str, Any]:
     }
 
 
-def _encode_units(view: QuotaView) -> dict[str, Any]:
-    """Return what uses a quota, and what waits in it; of the resources that its max names."""
-    keys = view.summary.max
+def _encode_user(user: QuotaUser, keys: Container[str]) -> QuotaUserDocument:
     return {
-        "users": [
-            {
-                "kind": user.kind,
-                "name": encode(user.name),
-                "quota": encode(user.quota),
-                "used": encode_amounts({key: n for key, n in user.amounts.items() if key in keys}),
-                "pods": user.pods,
-                "running": user.running,
-                "state": user.state,
-                "since": format_time(user.since),
-            }
-            for user in view.users
-        ],
-        "waits": [encode(waiting_unit.limited_to(keys)) for waiting_unit in view.waits],
+        "kind": user.kind,
+        "name": encode(user.name),
+        "quota": encode(user.quota),
+        "used": encode_amounts({key: n for key, n in user.amounts.items() if key in keys}),
+        "pods": user.pods,
+        "running": user.running,
+        "state": user.state,
+        "since": format_time(user.since),
     }
 
 
+class InvalidQuotaDocument(TypedDict):
+    """Why the current settings of a quota are not in force."""
+
+    quota: str
+    reason: str
+    message: str
+
+
 @encode.register
-def _(problem: InvalidQuota) -> dict[str, Any]:
+def _(problem: InvalidQuota) -> InvalidQuotaDocument:
     return {"quota": problem.quota, "reason": problem.rule, "message": problem.describe()}
 
 
+class LoanDocument(TypedDict):
+    """A part of one quota's idle guarantee that another one uses."""
+
+    lender: str | None
+    borrower: str | None
+    resource: str
+    amount: str
+
+
 @encode.register
-def _(loan: Loan) -> dict[str, str]:
+def _(loan: Loan) -> LoanDocument:
     return {
-        "lender": loan.lender,
-        "borrower": loan.borrower,
+        "lender": encode(loan.lender),
+        "borrower": encode(loan.borrower),
         "resource": loan.resource,
         "amount": format_amount(loan.resource, loan.amount),
     }
 
 
+class ShareTermsDocument(TypedDict):
+    """How the share of one resource came about; amounts but for the weights."""
+
+    parentShare: str
+    parentOwnPods: str
+    demand: str
+    wants: str
+    min: str
+    scaledMin: str
+    guaranteed: str
+    startsWith: str
+    leftOver: str
+    borrows: str
+    entitled: str
+    lends: bool
+    weight: int
+    weights: int
+
+
 @encode.register
-def _(terms: ShareTerms) -> dict[str, Any]:
-    key = terms.resource
-    amounts = {
-        "parentShare": terms.total,
-        "parentOwnPods": terms.own,
-        "demand": terms.demand,
-        "wants": terms.want,
-        "min": terms.minimum,
-        "scaledMin": terms.scaled,
-        "guaranteed": terms.floor,
-        "startsWith": terms.starts,
-        "leftOver": terms.left,
-        "borrows": terms.borrowed,
-        "entitled": terms.share,
+def _(terms: ShareTerms) -> ShareTermsDocument:
+    def write(amount: int) -> str:
+        return format_amount(terms.resource, amount)
+
+    return {
+        "parentShare": write(terms.total),
+        "parentOwnPods": write(terms.own),
+        "demand": write(terms.demand),
+        "wants": write(terms.want),
+        "min": write(terms.minimum),
+        "scaledMin": write(terms.scaled),
+        "guaranteed": write(terms.floor),
+        "startsWith": write(terms.starts),
+        "leftOver": write(terms.left),
+        "borrows": write(terms.borrowed),
+        "entitled": write(terms.share),
+        "lends": terms.lends,
+        "weight": terms.weight,
+        "weights": terms.weights,
     }
-    written = {name: format_amount(key, amount) for name, amount in amounts.items()}
-    return {**written, "lends": terms.lends, "weight": terms.weight, "weights": terms.weights}
+
+
+class QuotaOverviewDocument(TypedDict):
+    """All quotas, the faults of those that are not in force, and what each tree divides."""
+
+    quotas: list[Encoded[QuotaView]]
+    invalid: list[Encoded[InvalidQuota]]
+    total: Mapping[str, Mapping[str, str]]
+    loans: list[Encoded[Loan]]
 
 
 @encode.register
-def _(overview: QuotaOverview) -> dict[str, Any]:
+def _(overview: QuotaOverview) -> QuotaOverviewDocument:
     return {
         "quotas": encode(overview.quotas),
         "invalid": encode(overview.invalid),
@@ -384,13 +483,15 @@ def _(overview: QuotaOverview) -> dict[str, Any]:
     }
 
 
-def encode_in_full(view: QuotaView) -> dict[str, Any]:
-    """Return a quota with its users, what waits in it, and how its shares came about."""
+def encode_in_full(view: QuotaView) -> QuotaInFullDocument:
+    """Return a quota with all about it; of the resources that its max names."""
     loans = [loan for loan in view.loans if view.summary.name in {loan.lender, loan.borrower}]
-    terms = {terms.resource: encode(terms) for terms in view.terms}
+    keys = view.summary.max
+    document: QuotaViewDocument = encode(view)
     return {
-        **encode(view),
-        **_encode_units(view),
-        "terms": terms,
+        **document,
+        "users": [_encode_user(user, keys) for user in view.users],
+        "waits": [encode(waiting_unit.limited_to(keys)) for waiting_unit in view.waits],
+        "terms": {terms.resource: encode(terms) for terms in view.terms},
         "loans": encode(loans),
     }

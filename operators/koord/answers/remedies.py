@@ -7,7 +7,7 @@ of ``koord.answers.remedy_search``.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 from koord.answers.edits import Edit
 from koord.answers.encoding import encode
@@ -89,7 +89,25 @@ class Remedy:
         return f"{self.sentence}: {_SEEN[self.verified]}."
 
 
-def encode_remedies(remedies: tuple[Remedy, ...]) -> dict[str, Any]:
+class RemedyDocument(TypedDict):
+    """What would help: ``then`` says what was seen when it was tried."""
+
+    id: str
+    kind: RemedyKind
+    change: Mapping[str, Any]
+    by: RemedyActor
+    verified: Verified
+    then: str
+    affects: list[str | None]
+
+
+class RemediesDocument(TypedDict):
+    """What would help, the best first."""
+
+    items: list[RemedyDocument]
+
+
+def encode_remedies(remedies: tuple[Remedy, ...]) -> RemediesDocument:
     """Return remedies as JSON has them; names that are hidden are null."""
     return {
         "items": [

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Final
 
 from koord.answers.envelope import AnswerGap, GapCause
+from koord.answers.explanation import Explanation
 from koord.answers.reading import KindName, Reading, Target
 from koord.answers.remedies import Remedy, Verified
 from koord.answers.remedy_edits import (
@@ -26,7 +27,6 @@ from koord.answers.remedy_edits import (
 )
 from koord.answers.remedy_room import defragment, preempt, relax, wait_for
 from koord.answers.remedy_trial import ClosedNodes, RemedyFinder, RemedySearch
-from koord.answers.why import Explanation
 from koord.core.model.reasons import Reason
 
 MOST_REMEDIES: Final = 12

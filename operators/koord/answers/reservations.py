@@ -1,7 +1,8 @@
 """What reservations hold, who uses it, and how long they last: for people. Decides nothing."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TypedDict
 
 from koord.answers.encoding import encode, encode_amounts
 from koord.core.engine.state import ClusterState
@@ -47,12 +48,24 @@ def _without_zero(amounts: Amounts) -> Amounts:
     return {name: amount for name, amount in amounts.items() if amount}
 
 
+class ReservationUsageDocument(TypedDict):
+    """What a reservation holds; ``by`` are the pods that use it."""
+
+    name: str
+    phase: str
+    node: str | None
+    reserved: Mapping[str, str]
+    used: Mapping[str, str]
+    by: list[str | None]
+    secondsLeft: int | None
+
+
 @encode.register
-def _(usage: ReservationUsage) -> dict[str, Any]:
+def _(usage: ReservationUsage) -> ReservationUsageDocument:
     return {
         "name": usage.name,
         "phase": usage.phase,
-        "node": usage.node,
+        "node": encode(usage.node),
         "reserved": encode_amounts(usage.reserved),
         "used": encode_amounts(usage.used),
         "by": encode(usage.by),

@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from heapq import nsmallest
-from typing import Any, Final
+from typing import Final, TypedDict
 
-from koord.answers.encoding import encode
+from koord.answers.encoding import Encoded, encode
 from koord.answers.explain import try_units
 from koord.answers.pending import find_pending
 from koord.core.autoscaler.nodes import could_hold
@@ -19,6 +19,7 @@ from koord.core.engine.cycle import Cycle
 from koord.core.engine.scoring import Scoring
 from koord.core.engine.state import ClusterState
 from koord.core.model.plan import Demand, Unit
+from koord.core.model.reason_class import ReasonClass
 from koord.core.model.reasons import Reason, class_of
 from koord.core.plugins.node_diagnosis import NodeDiagnosis, NodeOffer, offers, rank_offer
 from koord.core.topology.strategy.observation import DomainCapacity, domain_capacities
@@ -202,8 +203,28 @@ def _find_nodes_to_add(
             yield NodesToAdd(like, -(-lacking // pods))
 
 
+RoomRefusalDocument = TypedDict(
+    "RoomRefusalDocument", {"code": str, "class": ReasonClass | None, "message": str}
+)
+
+
+class ShapeRoomDocument(TypedDict):
+    """The room for a shape, and why there is not enough."""
+
+    shape: str
+    fits: bool
+    fit: int
+    inQuota: int | None
+    place: list[Encoded[NodeShare]]
+    reason: RoomRefusalDocument | None
+    largestGang: list[Encoded[LayerGang]]
+    domains: list[Encoded[DomainRoom]]
+    afterNodes: list[Encoded[NodesToAdd]]
+    nearest: list[Encoded[NodeOffer]]
+
+
 @encode.register
-def _(room: ShapeRoom) -> dict[str, Any]:
+def _(room: ShapeRoom) -> ShapeRoomDocument:
     reason = room.reason
     return {
         "shape": room.shape,

@@ -10,9 +10,10 @@ from typing import Any, Final
 
 from koord.answers.decision_trace import plugin_of_cause
 from koord.answers.explain import PlacementState, ShapeOffers
+from koord.answers.explanation import Explanation
 from koord.answers.reading import Reading, Target, TargetKind, TargetNotFoundError
 from koord.answers.redaction import Sight
-from koord.answers.why import Explanation, make_answer
+from koord.answers.why import make_answer
 from koord.api.keys.gang import TOPOLOGY_KEY_TO_EXPLAIN
 from koord.core.engine.state import ClusterState
 from koord.core.model.pods import Pod

@@ -8,16 +8,22 @@ Positions and reserved room come from the queues, expected times from the planne
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final, TypedDict
 
-from koord.answers.encoding import encode
-from koord.answers.gpus import count_gpus
+from koord.answers.encoding import Encoded, encode
+from koord.answers.gpus import count_gpus_of_many
 from koord.core.engine.reasons import InsufficientNodes
 from koord.core.model.plan import UnitKey
 from koord.core.model.reasons import Reason
 from koord.core.model.text import format_time, named, plural
 from koord.core.queue.eta import Ending, Forecast
-from koord.core.queue.promises import Certainty, PromiseMove, judge_certainty, round_start
+from koord.core.queue.promises import (
+    Certainty,
+    MoveCause,
+    PromiseMove,
+    judge_certainty,
+    round_start,
+)
 from koord.core.queue.reasons import FailsAtOnce, NotItsTurn, TimeLimitReached, TimeLimitTooLong
 from koord.core.queue.run_time import Knowledge
 from koord.core.queue.turns import TIMED, StartReservation, Turn
@@ -210,7 +216,7 @@ def _make_standing(turn: Turn, waiting: int, lookout: Lookout) -> QueueStanding:
         position=turn.position,
         waiting=waiting,
         ahead=turn.ahead,
-        gpus_ahead=count_gpus(turn.ahead_requests),
+        gpus_ahead=count_gpus_of_many(turn.ahead_requests),
         state=state,
         certainty=certainty,
         head_since=turn.head_since,
@@ -300,8 +306,35 @@ def _tell_lack(refusal: Reason | None) -> str:
     return ""
 
 
+class AwaitedEndDocument(TypedDict):
+    """What has to end before; ``name`` is null for a unit of others."""
+
+    name: str | None
+    end: str | None
+    level: Knowledge
+
+
+class QueueStandingDocument(TypedDict):
+    """Where a unit stands in its queue; times as in the API."""
+
+    queue: str | None
+    position: int | None
+    waiting: int
+    ahead: int
+    gpusAhead: int
+    state: str
+    certainty: Certainty
+    headSince: str | None
+    expectedStart: str | None
+    startNoLaterThan: str | None
+    basis: Mapping[str, int]
+    waitsFor: list[AwaitedEndDocument]
+    reservation: Encoded[StartReservation] | None
+    lastMove: Encoded[PromiseMove] | None
+
+
 @encode.register
-def _(standing: QueueStanding) -> dict[str, Any]:
+def _(standing: QueueStanding) -> QueueStandingDocument:
     reservation, move = standing.reservation, standing.last_move
     return {
         "queue": encode(standing.queue),
@@ -316,7 +349,7 @@ def _(standing: QueueStanding) -> dict[str, Any]:
         "startNoLaterThan": _time(standing.latest_start),
         "basis": dict(standing.basis),
         "waitsFor": [
-            {"name": other.name, "end": _time(other.end), "level": other.level}
+            {"name": encode(other.name), "end": _time(other.end), "level": other.level}
             for other in standing.waits_for
         ],
         "reservation": None if reservation is None else encode(reservation),
@@ -324,8 +357,18 @@ def _(standing: QueueStanding) -> dict[str, Any]:
     }
 
 
+class StartReservationDocument(TypedDict):
+    """Room that is reserved for a unit: node -> number of pods."""
+
+    kind: str
+    start: str | None
+    since: str | None
+    idleHeldSeconds: int
+    nodes: Mapping[str, int]
+
+
 @encode.register
-def _(reservation: StartReservation) -> dict[str, Any]:
+def _(reservation: StartReservation) -> StartReservationDocument:
     return {
         "kind": reservation.kind,
         "start": _time(reservation.start),
@@ -335,13 +378,19 @@ def _(reservation: StartReservation) -> dict[str, Any]:
     }
 
 
+PromiseMoveDocument = TypedDict(
+    "PromiseMoveDocument",
+    {"from": str | None, "to": str | None, "cause": MoveCause, "by": str | None},
+)
+
+
 @encode.register
-def _(move: PromiseMove) -> dict[str, Any]:
+def _(move: PromiseMove) -> PromiseMoveDocument:
     return {
         "from": _time(move.before),
         "to": _time(move.after),
         "cause": move.cause,
-        "by": move.by,
+        "by": encode(move.by),
     }
 
 

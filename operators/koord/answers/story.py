@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 from koord.answers.audit import to_ms, to_text
-from koord.answers.encoding import encode
+from koord.answers.encoding import Encoded, encode
 from koord.answers.happenings import (
     PLACED,
     Happening,
@@ -350,8 +350,25 @@ def find_decision(records: Sequence[Mapping[str, Any]], subject: Subject, at: in
     return DecisionAt(last)
 
 
+class StoryDocument(TypedDict):
+    """What happened to a unit, and where its time went; ``now`` says how it stands."""
+
+    kind: str | None
+    namespace: str
+    name: str
+    traces: list[str]
+    sources: list[StorySource]
+    created: str | None
+    until: str | None
+    phases: list[Encoded[PhaseSpan]]
+    totalMs: int
+    approximate: bool
+    items: list[Encoded[Happening]]
+    now: str | None
+
+
 @encode.register
-def _(story: Story) -> dict[str, Any]:
+def _(story: Story) -> StoryDocument:
     return {
         "kind": story.subject.kind or None,
         "namespace": story.subject.namespace,

@@ -9,12 +9,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from heapq import nlargest
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 from koord.answers.audit import to_ms, to_text
 from koord.answers.encoding import encode
 from koord.answers.happenings import (
     Happening,
+    HappeningDocument,
     StorySource,
     merge,
     tell_episodes,
@@ -178,11 +179,19 @@ def _number(kind: str, happening: Happening, counts: Counter[str]) -> TimelineEn
     return TimelineEntry(key, happening, kind, class_of(happening.what))
 
 
+_OF_ENTRY = TypedDict("_OF_ENTRY", {"key": str, "kind": str, "class": ReasonClass | None})
+
+
+class TimelineEntryDocument(HappeningDocument, _OF_ENTRY):
+    """One thing that happened to an object of a kind."""
+
+
 @encode.register
-def _(entry: TimelineEntry) -> dict[str, Any]:
+def _(entry: TimelineEntry) -> TimelineEntryDocument:
+    happening: HappeningDocument = encode(entry.happening)
     return {
         "key": entry.key,
-        **encode(entry.happening),
+        **happening,
         "kind": entry.kind,
         "class": entry.reason_class,
     }

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from decimal import ROUND_HALF_EVEN, Decimal, localcontext
-from typing import Any, Final, TypeVar
+from typing import Final, TypedDict, TypeVar
 
 from koord.answers.encoding import encode
 from koord.answers.redaction import HiddenName
@@ -220,8 +220,112 @@ def _list_losers(book: UsageBook, keys: Iterable[LossKey]) -> tuple[AmountLine, 
     return tuple(sorted(lines, key=lambda line: (-line.held, line.name)))[:MOST_LINES]
 
 
+class AmountDocument(TypedDict):
+    """What was held: GPU time, hours of it, and what that costs."""
+
+    held: int
+    hours: str
+    cost: str | None
+
+
+class QuotaLineDocument(AmountDocument):
+    """A quota: what its own pods held, and its GPU time with those below it, as far as known."""
+
+    quota: str | None
+    depth: int
+    used: int | None
+    guaranteed: int | None
+    withinMin: int | None
+    borrowed: int | None
+    owed: int | None
+    idleMin: int | None
+    lent: int | None
+
+
+class NamespaceLineDocument(AmountDocument):
+    """What the pods of a namespace held."""
+
+    namespace: str | None
+
+
+class UserLineDocument(AmountDocument):
+    """What the pods of a user held."""
+
+    user: str | None
+
+
+class OwnerLineDocument(AmountDocument):
+    """What the pods of a job held."""
+
+    owner: str | None
+
+
+class ModelLineDocument(AmountDocument):
+    """What was held of GPUs of a model."""
+
+    model: str | None
+
+
+class ClusterLineDocument(TypedDict):
+    """What the GPUs of a model were, in GPU time."""
+
+    model: str
+    used: int
+    reserved: int
+    idle: int
+    unusable: int
+    broken: int
+    down: int
+
+
+class LossLineDocument(TypedDict):
+    """Work that was lost: why, how that is known, and for whom."""
+
+    cause: str
+    basis: str
+    by: str | None
+    lost: int
+    hours: str
+
+
+class LoserDocument(TypedDict):
+    """The job that lost work."""
+
+    owner: str | None
+    lost: int
+    hours: str
+
+
+UsageReportDocument = TypedDict(
+    "UsageReportDocument",
+    {
+        "from": str,
+        "to": str,
+        "quota": str | None,
+        "unit": str,
+        "held": int,
+        "hours": str,
+        "cost": str | None,
+        "quotas": list[QuotaLineDocument],
+        "namespaces": list[NamespaceLineDocument],
+        "users": list[UserLineDocument],
+        "otherUsers": int,
+        "owners": list[OwnerLineDocument],
+        "otherOwners": int,
+        "models": list[ModelLineDocument],
+        "cluster": list[ClusterLineDocument],
+        "losses": list[LossLineDocument],
+        "losers": list[LoserDocument],
+        "estimated": int,
+        "uncertainMs": int,
+        "unseenMs": int | None,
+        "adjusted": int,
+    },
+)
+
+
 @encode.register
-def _(report: UsageReport) -> dict[str, Any]:
+def _(report: UsageReport) -> UsageReportDocument:
     start, end = (
         format_time(ms / MS_PER_SECOND) for ms in (report.window.start, report.window.end)
     )
@@ -234,15 +338,23 @@ def _(report: UsageReport) -> dict[str, Any]:
         "hours": format_hours(report.held),
         "cost": _encode_cost(report.cost),
         "quotas": [_encode_quota(line) for line in report.quotas],
-        "namespaces": [_encode_line("namespace", line) for line in report.namespaces],
-        "users": [_encode_line("user", line) for line in report.users],
+        "namespaces": [
+            {"namespace": _encode_name(line.name), **_encode_amount(line)}
+            for line in report.namespaces
+        ],
+        "users": [
+            {"user": _encode_name(line.name), **_encode_amount(line)} for line in report.users
+        ],
         "otherUsers": report.other_users,
-        "owners": [_encode_line("owner", line) for line in report.owners],
+        "owners": [
+            {"owner": _encode_name(line.name), **_encode_amount(line)} for line in report.owners
+        ],
         "otherOwners": report.other_owners,
-        "models": [_encode_line("model", line) for line in report.models],
+        "models": [
+            {"model": _encode_name(line.name), **_encode_amount(line)} for line in report.models
+        ],
         "cluster": [
-            {"model": model, **{str(state): states.get(state, 0) for state in GpuState}}
-            for model, states in sorted(report.cluster.items())
+            _encode_cluster(model, states) for model, states in sorted(report.cluster.items())
         ],
         "losses": [
             {
@@ -273,19 +385,27 @@ def _encode_cost(cost: Decimal | None) -> str | None:
     return None if cost is None else str(cost)
 
 
-def _encode_line(name: str, line: AmountLine) -> dict[str, Any]:
+def _encode_amount(line: AmountLine | QuotaLine) -> AmountDocument:
+    return {"held": line.held, "hours": format_hours(line.held), "cost": _encode_cost(line.cost)}
+
+
+def _encode_cluster(model: str, states: Mapping[GpuState, int]) -> ClusterLineDocument:
     return {
-        name: _encode_name(line.name),
-        "held": line.held,
-        "hours": format_hours(line.held),
-        "cost": _encode_cost(line.cost),
+        "model": model,
+        "used": states.get(GpuState.USED, 0),
+        "reserved": states.get(GpuState.RESERVED, 0),
+        "idle": states.get(GpuState.IDLE, 0),
+        "unusable": states.get(GpuState.UNUSABLE, 0),
+        "broken": states.get(GpuState.BROKEN, 0),
+        "down": states.get(GpuState.DOWN, 0),
     }
 
 
-def _encode_quota(line: QuotaLine) -> dict[str, Any]:
+def _encode_quota(line: QuotaLine) -> QuotaLineDocument:
     time = line.time
     return {
-        **_encode_line("quota", AmountLine(line.quota, line.held, line.cost)),
+        "quota": _encode_name(line.quota),
+        **_encode_amount(line),
         "depth": line.depth,
         "used": None if time is None else time.used,
         "guaranteed": None if time is None else time.guaranteed,

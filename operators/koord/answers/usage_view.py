@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypedDict
 
 from koord.answers.encoding import encode, encode_amounts
 from koord.answers.gpus import count_gpus
@@ -77,8 +77,21 @@ def find_running(state: ClusterState) -> Iterator[RunningGang]:
         yield RunningGang(name, bound[name], count_needed(state.gangs, name), gpus[name])
 
 
+class NodeUsageDocument(TypedDict):
+    """One node; ``tenants`` are the namespaces of its pods."""
+
+    node: str
+    state: str
+    taints: list[str]
+    allocatable: Mapping[str, str]
+    used: Mapping[str, str]
+    free: Mapping[str, str]
+    podCount: int
+    tenants: list[str]
+
+
 @encode.register
-def _(node_usage: NodeUsage) -> dict[str, Any]:
+def _(node_usage: NodeUsage) -> NodeUsageDocument:
     most, used = node_usage.node.allocatable, node_usage.used
     return {
         "node": node_usage.node.name,

@@ -5,10 +5,10 @@ Everything is planned by the planner before and after the edits, on a copy. Noth
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias, TypedDict
 
 from koord.answers.edits import Edit, Trial, UnitSource, apply_edits, find_members, is_bound
-from koord.answers.encoding import encode
+from koord.answers.encoding import Encoded, encode
 from koord.answers.envelope import AnswerGap, GapCause
 from koord.answers.explain import PlacementState
 from koord.answers.outcomes import Decision, Explainer, Outcomes, view_outcomes
@@ -308,8 +308,17 @@ def _list_refused(
             yield change, unit
 
 
+class UnitRefDocument(TypedDict):
+    """A gang, or a pod without one; without names if it is not the asker's to see."""
+
+    kind: str
+    namespace: str | None
+    name: str | None
+    uid: str | None
+
+
 @encode.register
-def _(ref: UnitRef) -> dict[str, Any]:
+def _(ref: UnitRef) -> UnitRefDocument:
     namespace, name, uid = (
         None if isinstance(text, HiddenName) else text
         for text in (ref.namespace, ref.name, ref.uid)
@@ -317,8 +326,22 @@ def _(ref: UnitRef) -> dict[str, Any]:
     return {"kind": ref.kind, "namespace": namespace, "name": name, "uid": uid}
 
 
+class UnitOutcomeDocument(TypedDict):
+    """How it is with a unit; ``standing`` is null if it does not exist."""
+
+    standing: PlacementState | None
+    reason: str | None
+    message: str | None
+
+
+class FirstProblemDocument(UnitOutcomeDocument):
+    """Why the first unit waits that comes to wait."""
+
+    ref: Encoded[UnitRef]
+
+
 @encode.register
-def _(outcome: UnitOutcome) -> dict[str, Any]:
+def _(outcome: UnitOutcome) -> UnitOutcomeDocument:
     reason = outcome.reason
     return {
         "standing": outcome.standing,
@@ -327,25 +350,45 @@ def _(outcome: UnitOutcome) -> dict[str, Any]:
     }
 
 
+class ShareChangeDocument(TypedDict):
+    """The share of a quota before and after."""
+
+    quota: str | None
+    resource: str
+    before: str
+    after: str
+
+
 @encode.register
-def _(change: ShareChange) -> dict[str, Any]:
+def _(change: ShareChange) -> ShareChangeDocument:
     return {
-        "quota": change.quota,
+        "quota": encode(change.quota),
         "resource": change.resource,
         "before": format_amount(change.resource, change.before),
         "after": format_amount(change.resource, change.after),
     }
 
 
+class WhatIfAnswerDocument(TypedDict):
+    """What edits would change; ``order`` is what waits then, as it is planned."""
+
+    units: list[Encoded[UnitChange]]
+    shares: list[Encoded[ShareChange]]
+    evicted: list[Encoded[EvictedUnit]]
+    firstProblem: FirstProblemDocument | None
+    order: list[Encoded[UnitRef]]
+
+
 @encode.register
-def _(answer: WhatIfAnswer) -> dict[str, Any]:
-    problem = answer.first_problem
+def _(answer: WhatIfAnswer) -> WhatIfAnswerDocument:
+    problem, first = answer.first_problem, None
+    if problem is not None:
+        outcome: UnitOutcomeDocument = encode(problem.after)
+        first = FirstProblemDocument(ref=encode(problem.ref), **outcome)
     return {
         "units": encode(answer.units),
         "shares": encode(answer.shares),
         "evicted": encode(answer.evicted),
-        "firstProblem": None
-        if problem is None
-        else {"ref": encode(problem.ref), **encode(problem.after)},
+        "firstProblem": first,
         "order": encode(answer.order),
     }

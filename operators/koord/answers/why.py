@@ -4,17 +4,11 @@ Made from a reading of the cluster only, so that tests can make it from any.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Final, TypeAlias
+from dataclasses import replace
+from typing import Final, TypeAlias
 
-from koord.answers.encoding import encode
-from koord.answers.explain import (
-    PlacementState,
-    ShapeOffers,
-    TopologyExplanation,
-    explain_gang,
-    explain_pod,
-)
+from koord.answers.explain import PlacementState, explain_gang, explain_pod
+from koord.answers.explanation import Explained, Explanation, GangAnswer, History, PodPlace
 from koord.answers.gaps import list_warnings
 from koord.answers.hints import (
     find_gate_hints,
@@ -38,7 +32,6 @@ from koord.answers.reading import (
     keep_known,
 )
 from koord.answers.redaction import redact
-from koord.answers.remedies import Remedy, encode_remedies
 from koord.answers.reports import (
     Reported,
     ReportedReason,
@@ -47,25 +40,18 @@ from koord.answers.reports import (
     find_standing,
     make_report,
 )
-from koord.answers.summary import (
-    DominantReason,
-    OwnerRef,
-    count_causes,
-    find_dominant,
-    find_owner,
-)
+from koord.answers.summary import find_owner
 from koord.api.keys import operators
 from koord.core.engine.reasons import Closed, InsufficientNodes
 from koord.core.engine.scoring import Scoring
 from koord.core.gang.quorum import count_members
 from koord.core.gang.reasons import BelowMin, GangCount, MissingMembers, Reached
-from koord.core.gang.status import ConditionType, GangStatus, MemberCounts, observe
+from koord.core.gang.status import ConditionType, GangStatus, observe
 from koord.core.gang.sub_group_members import first_incomplete
-from koord.core.model.gang_history import Episode, find_eviction
-from koord.core.model.gangs import BadValue, GangKey
+from koord.core.model.gang_history import find_eviction
 from koord.core.model.plan import Unit
 from koord.core.model.pods import Handling, Pod
-from koord.core.model.reasons import Reason, class_of
+from koord.core.model.reasons import Reason
 from koord.core.model.text import format_time
 
 _MOST_SUB_GROUPS: Final = 20
@@ -75,94 +61,6 @@ _FALSE: Final = "False"
 
 _Signs: TypeAlias = tuple[tuple[str, str], ...]
 """(Condition type, status) that show a state, in the order of precedence."""
-
-
-@dataclass(frozen=True, slots=True)
-class History:
-    """Since when the state lasts (in the format of the API, or empty), and the last report."""
-
-    since: str = ""
-    reported: Reported | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Explained:
-    """A reason, and its text as in conditions and events."""
-
-    message: str
-    reason: Reason
-
-
-@dataclass(frozen=True, slots=True)
-class PodPlace:
-    """The node of a pod, bound or planned; ``plan_id`` is empty if somebody else placed it."""
-
-    node: str
-    is_bound: bool
-    plan_id: str = ""
-    group: str = ""
-    member_count: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class GangAnswer:
-    """The gang: present and needed members of each gang of its group, and its nodes.
-
-    ``group`` has its sub-groups too, after the gangs; it leaves out gangs without known settings.
-    ``ignored`` are invalid settings of the gang itself, which starts without them. ``by_others``
-    counts the members on nodes that another scheduler placed.
-    """
-
-    key: GangKey
-    group: tuple[GangCount, ...]
-    members: MemberCounts
-    plan_id: str
-    nodes: tuple[str, ...]
-    ignored: tuple[BadValue, ...] = ()
-    by_others: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Explanation:
-    """Everything known about a pod or a gang.
-
-    ``is_reported_on`` says whether running operators would write conditions on the object. ``add``
-    is the YAML with which the pod, or other members of its gang, opt in. ``waits`` says why a gang
-    below its minimum does not get members back; its ``reason`` is that it is below.
-    """
-
-    target: Target
-    standing: PlacementState
-    history: History = field(default_factory=History)
-    reason: Explained | None = None
-    waits: Explained | None = None
-    is_reported_on: bool = False
-    place: PodPlace | None = None
-    gang: GangAnswer | None = None
-    offers: tuple[ShapeOffers, ...] = ()
-    not_asked: int = 0
-    """Members of which no node was asked: they are unlike those in the offers."""
-    network: TopologyExplanation | None = None
-    advice: tuple[str, ...] = ()
-    add: str = ""
-    warnings: tuple[str, ...] = ()
-    episodes: tuple[Episode, ...] = ()
-    """What happened to the gang, oldest first."""
-    is_led: bool = True
-    """False if nobody leads for certain."""
-    notes: tuple[str, ...] = ()
-    """Statements about the Job that was asked for, which has no living pods."""
-    owner: OwnerRef | None = None
-    closed: tuple[Closed, ...] = ()
-    """Nodes that would have room, but for one thing."""
-    remedies: tuple[Remedy, ...] | None = None
-    """What was tried and would help; None: nothing was tried."""
-
-    @property
-    def reasons(self) -> tuple[Reason, ...]:
-        """All that keeps it from starting."""
-        explained = (self.waits, self.reason)
-        return tuple(each.reason for each in explained if each is not None)
 
 
 _WAITING_POD: Final[_Signs] = ((operators.PLACED, _FALSE),)
@@ -437,61 +335,3 @@ def _find_report(signs: _Signs, details: TargetDetails) -> Reported | None:
         if condition is not None and condition.reason:
             return make_report(condition)
     return None
-
-
-@encode.register
-def _(answer: Explanation) -> dict[str, Any]:
-    return {
-        "kind": answer.target.kind,
-        "namespace": answer.target.namespace,
-        "name": answer.target.name,
-        "standing": answer.standing,
-        "since": answer.history.since or None,
-        "reason": encode(answer.reason),
-        "waits": encode(answer.waits),
-        "reported": encode(answer.history.reported),
-        "place": encode(answer.place),
-        "gang": encode(answer.gang),
-        "network": encode(answer.network),
-        "offers": encode(answer.offers),
-        "notAsked": answer.not_asked,
-        "advice": encode(answer.advice),
-        "add": answer.add or None,
-        "warnings": encode(answer.warnings),
-        "history": encode(answer.episodes),
-        "notes": encode(answer.notes),
-        "dominant": encode(find_dominant(answer.reasons)),
-        "nodes": encode(count_causes(answer.offers)),
-        "owner": encode(answer.owner),
-        "remedies": None if answer.remedies is None else encode_remedies(answer.remedies),
-    }
-
-
-@encode.register
-def _(dominant: DominantReason) -> dict[str, Any]:
-    return {
-        "code": dominant.code,
-        "class": dominant.reason_class,
-        "sentence": dominant.sentence,
-    }
-
-
-@encode.register
-def _(episode: Episode) -> dict[str, Any]:
-    return {
-        "time": format_time(episode.time),
-        "what": episode.what,
-        "why": episode.why,
-        "by": episode.by or None,
-    }
-
-
-@encode.register
-def _(explained: Explained) -> dict[str, Any]:
-    is_reported = isinstance(explained.reason, ReportedReason)
-    return {
-        "code": explained.reason.code,
-        "class": class_of(explained.reason.code),
-        "message": explained.message,
-        "fields": {} if is_reported else encode(explained.reason),
-    }

@@ -23,13 +23,14 @@ from rich.text import Text
 from koord.answers.encoding import encode
 from koord.answers.envelope import AnswerHead
 from koord.answers.explain import PlacementState, ShapeOffers
+from koord.answers.explanation import Explained, Explanation, GangAnswer, PodPlace
 from koord.answers.gaps import head_of
 from koord.answers.happenings import tell_episodes
 from koord.answers.queued_jobs import QueuedJobView, find_queued_job
 from koord.answers.reading import Reading, Target, TargetKind, TargetNotFoundError
 from koord.answers.remedy_search import verify
 from koord.answers.reports import Reported, ReportedReason
-from koord.answers.why import Explained, Explanation, GangAnswer, PodPlace, make_answer
+from koord.answers.why import make_answer
 from koord.api import Compat
 from koord.cli.cluster import read_cluster, refuse_without_pods
 from koord.cli.common import ExitCode, Output, fail, warn

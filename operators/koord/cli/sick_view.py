@@ -9,8 +9,9 @@ from collections.abc import Iterator, Sequence
 from rich.console import RenderableType
 from rich.text import Text
 
+from koord.answers.encoding import encode
 from koord.answers.gaps import head_of
-from koord.answers.health import HealthFinding, Severity, encode_finding, find_sick
+from koord.answers.health import HealthFinding, Severity, find_sick
 from koord.cli.cluster import read_without_target, refuse_gaps
 from koord.cli.common import ExitCode, Output
 from koord.cli.output import make_table, print_in
@@ -26,7 +27,7 @@ def show(kubeconfig: str, context: str, output: Output, *, as_exit_code: bool) -
     print_in(
         output,
         head_of("Health", reading),
-        document=lambda: {"items": [encode_finding(finding) for finding in findings]},
+        document=lambda: {"items": encode(findings)},
         names=lambda: (str(finding.subject) for finding in findings),
         text=lambda: make_parts(findings, now),
     )

@@ -129,7 +129,8 @@ class TopicChannel:
         began, last = time.thread_time(), snapshots.last
         assert last is not None, "there is no way back"  # noqa: S101 - for the type checker
         snapshot, topic, had_problem = last.seen_with(self._sight), self._topic, self._problem
-        kind, body, self._problem = "gap", dict[str, Any](), ""
+        kind, self._problem = "gap", ""
+        body: Mapping[str, Any] = {}
         try:
             head = make_head(topic, snapshot)
             # Changes have no gaps: who leads now, or nobody, is told with the whole answer.

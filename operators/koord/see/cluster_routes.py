@@ -3,14 +3,14 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
-from koord.answers.devices import view_devices
-from koord.answers.encoding import encode, name_of_field
+from koord.answers.devices import NodeDevices, view_devices
+from koord.answers.encoding import Encoded, encode, name_of_field
 from koord.answers.envelope import AnswerGap, GapCause
 from koord.answers.fragmentation import Fragmentation, ModelFragmentation, view_fragmentation
 from koord.answers.gpu_map import MapNode, view_map
-from koord.answers.health import HealthFinding, encode_finding, find_sick, see_sick
+from koord.answers.health import HealthFinding, find_sick, see_sick
 from koord.answers.hidden_amounts import (
     hide_in_fragmentation,
     hide_in_overview,
@@ -23,7 +23,13 @@ from koord.answers.quota_view import QuotaView, encode_in_full, view_quota, view
 from koord.answers.redaction import HiddenName, redact
 from koord.answers.reservations import view_reservation
 from koord.answers.topology import view_topology
-from koord.answers.usage_view import NodeUsage, view_nodes, view_pod
+from koord.answers.usage_view import (
+    NodeUsage,
+    NodeUsageDocument,
+    PodUsage,
+    view_nodes,
+    view_pod,
+)
 from koord.core.device.plugin import Devices
 from koord.core.model.reasons import class_of
 from koord.core.model.text import format_time
@@ -103,7 +109,20 @@ def show_quota(snapshot: Snapshot, ask: Ask) -> Any:
     return encode_in_full(hide_in_quota(redact(view, sight.hide), sight))
 
 
-def list_namespaces(snapshot: Snapshot, _: Ask) -> dict[str, Any]:
+class NamedDocument(TypedDict):
+    """An object, by its name."""
+
+    name: str
+
+
+class NamespacesDocument(TypedDict):
+    """Namespaces that may be named; ``isComplete`` once it was asked of all."""
+
+    items: list[NamedDocument]
+    isComplete: bool
+
+
+def list_namespaces(snapshot: Snapshot, _: Ask) -> NamespacesDocument:
     """Return the namespaces that have something in them, of those whose pods may be listed."""
     sight = snapshot.reading.sight
     seen = sorted(filter(sight.sees, snapshot.namespaces))
@@ -119,7 +138,7 @@ def list_findings(snapshot: Snapshot, _: Ask) -> list[Row]:
     source = snapshot.on_demand
     own = () if source is None else source.find_trouble()
     findings = see_sick((*own, *_find_sick(snapshot)), snapshot.reading.sight)
-    return [encode_finding(finding) for finding in findings]
+    return [encode(finding) for finding in findings]
 
 
 def list_nodes(snapshot: Snapshot, _: Ask) -> list[Row]:
@@ -128,12 +147,19 @@ def list_nodes(snapshot: Snapshot, _: Ask) -> list[Row]:
     return [_write_node(snapshot, node) for node in view_nodes(snapshot.reading.state)]
 
 
-def _write_node(snapshot: Snapshot, usage: NodeUsage) -> dict[str, Any]:
+def _write_node(snapshot: Snapshot, usage: NodeUsage) -> NodeUsageDocument:
     tenants = filter(snapshot.reading.sight.sees, usage.tenants)
-    return {**encode(usage), "tenants": list(tenants)}
+    document: NodeUsageDocument = encode(usage)
+    return {**document, "tenants": list(tenants)}
 
 
-def show_node(snapshot: Snapshot, ask: Ask) -> Any:
+class NodeInFullDocument(NodeUsageDocument):
+    """A node, and the pods on it."""
+
+    pods: list[Encoded[PodUsage]]
+
+
+def show_node(snapshot: Snapshot, ask: Ask) -> NodeInFullDocument:
     refuse_hidden_nodes(snapshot, "what a node has")
     state, name = snapshot.reading.state, ask.parts["name"]
     usage = next((each for each in view_nodes(state) if each.node.name == name), None)
@@ -156,7 +182,13 @@ def _encode_alike(values: Sequence[MapNode]) -> list[Row]:
     return [{name: getattr(value, attribute) for attribute, name in names} for value in values]
 
 
-def show_devices(snapshot: Snapshot, ask: Ask) -> Any:
+class DevicesDocument(TypedDict):
+    """The devices of nodes; of one, here."""
+
+    devices: list[Encoded[NodeDevices]]
+
+
+def show_devices(snapshot: Snapshot, ask: Ask) -> DevicesDocument:
     refuse_hidden_nodes(snapshot, "what a node has")
     state, name = snapshot.reading.state, ask.parts["name"]
     if name not in state.plugin(Devices).reports:

@@ -1,18 +1,20 @@
 """Describes the routes as an OpenAPI document, made from the table and the types of its values.
 
-Types with a form of their own in documents are described as objects: their fields are those that
-the pages about the commands list.
+A value with a form of its own is described by the ``TypedDict`` that its encoder returns, every
+other one by its fields. Names that an asker may not see are null, so where ``redaction`` lists a
+field that is said.
 """
 
 import dataclasses
 import types
 from collections.abc import Collection, Mapping
 from enum import Enum
-from typing import Any, Final, Union, get_args, get_origin, get_type_hints
+from typing import Any, Final, Union, get_args, get_origin, get_type_hints, is_typeddict
 
-from koord.answers.encoding import encode, name_of_field
-from koord.answers.envelope import VERSION, AnswerSource, GapCause
-from koord.see.paging import BOUNDS, MOST_ROWS, MOST_SEARCHED, ROWS, ListForm
+from koord.answers.encoding import Encoded, encode, name_of_field
+from koord.answers.envelope import VERSION, EnvelopeDocument
+from koord.answers.redaction import NameKind, kind_of
+from koord.see.paging import BOUNDS, MOST_ROWS, MOST_SEARCHED, ROWS, ListForm, PageDocument
 from koord.see.route import KINDS, Route
 
 _PLAIN: Final[Mapping[type, dict[str, Any]]] = {
@@ -22,6 +24,9 @@ _PLAIN: Final[Mapping[type, dict[str, Any]]] = {
     str: {"type": "string"},
     types.NoneType: {"type": "null"},
 }
+PAGE: Final = "Page"
+_DOCUMENT: Final = "Document"
+"""Ends the name of the type of a document; in the schemas it is left out."""
 _ERRORS: Final = {
     "400": "a parameter or the body is wrong",
     "401": "the key is missing",
@@ -35,6 +40,8 @@ _ERRORS: Final = {
 def make_document(routes: Collection[Route], base: str) -> dict[str, Any]:
     """Return the document for routes below a base path."""
     schemas = _Schemas()
+    schemas.of(EnvelopeDocument)
+    schemas.of(PageDocument)
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
         paths[f"{base}/{route.path}"] = {route.method.lower(): _describe(route, schemas)}
@@ -57,7 +64,8 @@ def make_document(routes: Collection[Route], base: str) -> dict[str, Any]:
 def _describe(route: Route, schemas: "_Schemas") -> dict[str, Any]:
     value = schemas.of(route.value)
     if route.form is not None:
-        value = _page_of(value)
+        items = {"items": {"type": "array", "items": value}}
+        value = {"allOf": [_ref(PAGE), {"properties": items}]}
     content = {"allOf": [_ref("Envelope"), {"properties": {"value": value}}]}
     operation: dict[str, Any] = {
         "operationId": route.answer,
@@ -129,55 +137,70 @@ def _list_parameters(form: ListForm | None) -> list[dict[str, Any]]:
     return [{"name": name, "in": "query", "schema": schema} for name, schema in schemas.items()]
 
 
-def _page_of(row: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "required": ["items", "total", "remaining", "continue"],
-        "properties": {
-            "items": {"type": "array", "items": row},
-            "total": {"type": "integer"},
-            "remaining": {"type": "integer"},
-            "continue": {"type": "string"},
-        },
-    }
-
-
 class _Schemas:
     """Schemas of dataclasses by name, each described once."""
 
     def __init__(self) -> None:
         self.all: dict[str, dict[str, Any]] = {}
 
-    def of(self, kind: Any) -> dict[str, Any]:
+    def of(self, kind: Any) -> dict[str, Any]:  # noqa: PLR0911 - one for each kind of type
         """Return the schema of a type, or a reference to it."""
         origin, parts = get_origin(kind), get_args(kind)
         if origin in {Union, types.UnionType}:
             return {"anyOf": [self.of(part) for part in parts]}
         if kind in _PLAIN:
             return dict(_PLAIN[kind])
+        if origin is Encoded:
+            return self.of(parts[0])
         if origin in {tuple, list} or (isinstance(origin, type) and issubclass(origin, list)):
             return {"type": "array", "items": self.of(parts[0]) if parts else {}}
+        if isinstance(origin, type) and issubclass(origin, Mapping):
+            return {"type": "object", "additionalProperties": self.of(parts[1])}
         if isinstance(kind, type) and issubclass(kind, Enum):
             return {"type": "string", "enum": [str(value.value) for value in kind]}
-        is_described = isinstance(kind, type) and dataclasses.is_dataclass(kind)
-        return self._of_dataclass(kind) if is_described else {}
+        return self._of_class(kind) if isinstance(kind, type) else {}
 
-    def _of_dataclass(self, kind: type) -> dict[str, Any]:
-        if kind.__name__ not in self.all:
-            self.all[kind.__name__] = {"type": "object"}  # one that holds itself ends here
-            if not _has_own_form(kind):
-                hints = get_type_hints(kind)
-                fields = {
-                    name_of_field(kind, each.name): self.of(hints[each.name])
-                    for each in dataclasses.fields(kind)
-                }
-                schema = {"type": "object", "properties": fields, "required": list(fields)}
-                self.all[kind.__name__] = schema
-        return _ref(kind.__name__)
+    def _of_class(self, kind: type) -> dict[str, Any]:
+        form = _find_form(kind)
+        if not (is_typeddict(form) or dataclasses.is_dataclass(form)):
+            return {}
+        name = form.__name__.removesuffix(_DOCUMENT)
+        if name not in self.all:
+            self.all[name] = {"type": "object"}  # one that holds itself ends here
+            self.all[name] = self._of_fields(form)
+        return _ref(name)
+
+    def _of_fields(self, form: Any) -> dict[str, Any]:
+        hints = get_type_hints(form)
+        if is_typeddict(form):
+            fields = {name: self.of(hint) for name, hint in hints.items()}
+            required = [name for name in fields if name in form.__required_keys__]
+        else:
+            fields = {
+                name_of_field(form, each.name): _hide(form, each.name, self.of(hints[each.name]))
+                for each in dataclasses.fields(form)
+            }
+            required = list(fields)
+        return {"type": "object", "properties": fields, "required": required}
 
 
-def _has_own_form(kind: type) -> bool:
-    return encode.dispatch(kind) is not encode.dispatch(object)
+def _find_form(kind: type) -> type:
+    """Return what says which fields the documents of a class have; ``dict``: nothing does."""
+    own = encode.dispatch(kind)
+    if is_typeddict(kind) or own is encode.dispatch(object):
+        return kind
+    returned = get_type_hints(own)["return"]
+    return returned if is_typeddict(returned) else dict
+
+
+def _hide(owner: type, field: str, schema: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of a field in which names may be hidden: they are null then."""
+    kind = kind_of(owner, field)
+    if kind is None or kind is NameKind.OF_OTHERS:
+        return schema
+    if schema.get("type") == "array":
+        return {**schema, "items": _hide(owner, field, schema["items"])}
+    return schema if "anyOf" in schema else {"anyOf": [schema, {"type": "null"}]}
 
 
 def _ref(name: str) -> dict[str, Any]:
@@ -189,39 +212,6 @@ def _json(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 _COMMON: Final[Mapping[str, dict[str, Any]]] = {
-    "Envelope": {
-        "type": "object",
-        "required": ["answer", "version", "asOf", "gaps", "value"],
-        "properties": {
-            "answer": {"type": "string"},
-            "version": {"type": "string"},
-            "asOf": {
-                "type": "object",
-                "properties": {
-                    "at": {"type": "string", "format": "date-time"},
-                    "state": {"type": ["integer", "null"]},
-                    "instance": {"type": ["string", "null"]},
-                    "source": {"type": "string", "enum": list(AnswerSource)},
-                    "lagSeconds": {"type": "integer", "minimum": 0},
-                    "leader": {"type": ["string", "null"]},
-                    "term": {"type": ["integer", "null"]},
-                },
-            },
-            "gaps": {
-                "type": "array",
-                "items": {
-                    "type": "object",
-                    "required": ["missing", "because", "then"],
-                    "properties": {
-                        "missing": {"type": "string"},
-                        "because": {"type": "string", "enum": list(GapCause)},
-                        "then": {"type": "string"},
-                    },
-                },
-            },
-            "value": {},
-        },
-    },
     "Error": {
         "type": "object",
         "required": ["error", "message", "retryAfterSeconds"],

@@ -12,7 +12,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 from koord.answers.audit import to_ms, to_text
 
@@ -188,16 +188,22 @@ def _sort(
     return [entries[at] for _, at in pairs]
 
 
+PageDocument = TypedDict(
+    "PageDocument", {"items": list[Any], "total": int, "remaining": int, "continue": str}
+)
+"""Rows of a list, how many there are and how many behind these, and what continues it."""
+
+
 def make_page(
     entries: Sequence[Entry], query: ListQuery, form: ListForm, instance: str
-) -> dict[str, Any]:
+) -> PageDocument:
     """Return the page that is asked for. Raises ``InvalidQuery`` for fields that no row has."""
     return cut_page(select(entries, query, form), query, form, instance)
 
 
 def cut_page(
     chosen: Sequence[Entry], query: ListQuery, form: ListForm, instance: str
-) -> dict[str, Any]:
+) -> PageDocument:
     """Return the page that is asked for of what was selected. Raises ``InvalidQuery``."""
     order = form.sorts[query.sort]
     left = chosen if query.after is None else _behind(chosen, query, form)

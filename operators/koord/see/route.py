@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from koord.answers.envelope import AnswerGap, AnswerHead, GapCause
+from koord.answers.envelope import AnswerGap, AnswerHead, EnvelopeDocument, GapCause
 from koord.answers.gaps import head_of
 from koord.answers.reading import Target, TargetKind
 from koord.see.paging import ListForm
@@ -110,7 +110,7 @@ def head_for(route: Route, snapshot: Snapshot, ask: Ask, instance: str, now: flo
     )
 
 
-def wrap(head: AnswerHead, answer: WithGaps) -> dict[str, Any]:
+def wrap(head: AnswerHead, answer: WithGaps) -> EnvelopeDocument:
     """Return an answer in its envelope."""
     return replace(head, gaps=(*head.gaps, *answer.gaps)).wrap(answer.value)
 

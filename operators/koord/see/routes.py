@@ -9,20 +9,22 @@ from typing import Final
 
 from koord.answers.audit_report import AuditReport
 from koord.answers.edits import MOST_EDITS
+from koord.answers.explanation import Explanation
 from koord.answers.fragmentation import Fragmentation
 from koord.answers.gpu_map import GpuMap
 from koord.answers.health import HealthFinding
 from koord.answers.overview import Overview
 from koord.answers.queue_view import QueueEntry
-from koord.answers.quota_view import QuotaView
+from koord.answers.quota_view import QuotaInFullDocument, QuotaView
+from koord.answers.remedies import RemediesDocument
 from koord.answers.reservations import ReservationUsage
 from koord.answers.room import ShapeRoom
+from koord.answers.story import Story
 from koord.answers.timeline import TimelineEntry
 from koord.answers.topology import TopologyCapacity
 from koord.answers.usage_report import UsageReport
 from koord.answers.usage_view import NodeUsage
 from koord.answers.what_if import WhatIfAnswer
-from koord.answers.why import Explanation
 from koord.see import audit_routes as audit
 from koord.see import cluster_routes as cluster
 from koord.see import trial_routes as trial
@@ -52,14 +54,14 @@ ROUTES: Final = (
         "namespaces/{namespace}/remedies/{kind}/{name}",
         "What would help it, each tried on a copy.",
         unit.find_remedies,
-        dict,
+        RemediesDocument,
     ),
     Route(
         "Story",
         "namespaces/{namespace}/stories/{kind}/{name}",
         "What happened to it, and where its time went.",
         unit.tell_story,
-        dict,
+        Story,
         begin=unit.begin_story,
         fetches=True,
         is_kept=False,
@@ -105,14 +107,14 @@ ROUTES: Final = (
         "quotas/{name}",
         "A quota, who uses it and what waits.",
         cluster.show_quota,
-        QuotaView,
+        QuotaInFullDocument,
     ),
     Route(
         "Namespaces",
         "namespaces",
         "Namespaces in which you may list pods; ask again while isComplete is false.",
         cluster.list_namespaces,
-        dict,
+        cluster.NamespacesDocument,
     ),
     Route(
         "Fragmentation",
@@ -137,9 +139,21 @@ ROUTES: Final = (
         NodeUsage,
         cluster.NODES,
     ),
-    Route("Node", "nodes/{name}", "A node, and the pods on it.", cluster.show_node, dict),
+    Route(
+        "Node",
+        "nodes/{name}",
+        "A node, and the pods on it.",
+        cluster.show_node,
+        cluster.NodeInFullDocument,
+    ),
     Route("Map", "map", "Every GPU by node, and who has it.", cluster.show_map, GpuMap),
-    Route("Devices", "nodes/{name}/devices", "The devices of a node.", cluster.show_devices, dict),
+    Route(
+        "Devices",
+        "nodes/{name}/devices",
+        "The devices of a node.",
+        cluster.show_devices,
+        cluster.DevicesDocument,
+    ),
     Route(
         "Reservations",
         "reservations",

@@ -55,7 +55,7 @@ _FORGOTTEN_SECONDS: Final = 60.0
 """Without a question for so long, nothing is computed before somebody asks again."""
 
 if TYPE_CHECKING:
-    from koord.answers.why import Explanation
+    from koord.answers.explanation import Explanation
 
 T = TypeVar("T")
 Read = Callable[[], tuple[Reading, Target]]

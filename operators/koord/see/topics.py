@@ -12,7 +12,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from koord.answers.envelope import AnswerHead
+from koord.answers.envelope import AnswerHead, EnvelopeDocument
 from koord.see.paging import Entry, InvalidQuery, ListQuery, Row, cut_page, parse_query, select
 from koord.see.patches import find_patch
 from koord.see.route import Ask, Route, WithGaps, head_for, wrap
@@ -56,12 +56,12 @@ class Topic:
         return self.ask.parts.get("namespace", "") or filters.get("namespace", "")
 
     @property
-    def whole(self) -> dict[str, Any]:
+    def whole(self) -> EnvelopeDocument:
         """The last answer in its envelope; of a list the first page."""
         assert self.head is not None, "something was told"  # noqa: S101 - for the type checker
         return wrap(self.head, self._answer)
 
-    def hello(self, snapshot: Snapshot) -> dict[str, Any]:
+    def hello(self, snapshot: Snapshot) -> EnvelopeDocument:
         """Begin with an answer, and return it in its envelope."""
         self._take(snapshot)
         return self.whole

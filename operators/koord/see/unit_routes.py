@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from koord.answers.encoding import encode
 from koord.answers.envelope import AnswerGap, GapCause
+from koord.answers.explanation import Explanation
 from koord.answers.happenings import Subject
 from koord.answers.hidden_amounts import hide_in_explanation
 from koord.answers.outlook import limit_time
@@ -14,7 +15,7 @@ from koord.answers.reading import Target, TargetKind, TargetNotFoundError, descr
 from koord.answers.remedies import RemedyActor, encode_remedies
 from koord.answers.remedy_search import verify
 from koord.answers.story import hide_others
-from koord.answers.why import Explanation, make_answer
+from koord.answers.why import make_answer
 from koord.core.reservation.plugin import Reservations
 from koord.kube.errors import KubeError
 from koord.see.route import KINDS, Ask, NothingThere, WithGaps, target_of

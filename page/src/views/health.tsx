@@ -1,19 +1,19 @@
 // What is not well, and what to do.
-import type { Finding, Page } from "../answers";
+import type { HealthFinding } from "../answers";
 import { BASE, loadMore, useFollowed, type Question } from "../live";
 import { Count, Filter, Gaps, Link, Missing, Same, Since, Things } from "../parts";
 import { place, setParams, to, toUnit } from "../route";
 
-export function keyOf(row: Finding): string {
+export function keyOf(row: HealthFinding): string {
   return [...Object.values(row.subject).map(String), row.reason].join("/");
 }
 
 export function HealthView() {
   const severity = place.value.params.get("severity") ?? "";
-  const question: Question<Finding> = { topic: "health", path: "health", params: { severity }, keyOf };
-  const { head, value, missing, order, rows, total } = useFollowed<Page<Finding>, Finding>(question);
+  const question: Question<"health"> = { topic: "health", path: "health", params: { severity }, keyOf };
+  const { head, value, missing, order, rows, total } = useFollowed(question);
   if (!value) return <Missing message={missing} />;
-  const shown = order.map((key) => rows.get(key) as Finding | undefined).filter((row) => row !== undefined);
+  const shown = order.map((key) => rows.get(key)).filter((row) => row !== undefined);
   return (
     <>
       <Gaps gaps={head?.gaps} />
@@ -36,7 +36,7 @@ export function HealthView() {
           </li>
         ))}
       </ol>
-      {order.length < total && <button type="button" onClick={() => void loadMore(question as unknown as Question)}>more</button>}
+      {order.length < total && <button type="button" onClick={() => void loadMore(question)}>more</button>}
       <Same command="koord sick" url={`${BASE}/health`} />
     </>
   );
@@ -50,7 +50,7 @@ const PLACES: Record<string, (name: string, namespace: string) => string> = {
   ElasticQuota: (name) => to("quotas", name),
 };
 
-export function Subject({ row }: { row: Finding }) {
+export function Subject({ row }: { row: HealthFinding }) {
   const { kind, namespace, name, device } = row.subject;
   const text = `${kind} ${namespace ? `${namespace}/` : ""}${name}${device ? ` ${device}` : ""}`;
   const find = PLACES[kind];

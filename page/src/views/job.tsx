@@ -1,10 +1,10 @@
 // One unit: why it waits, what would help, what happened to it, and where its pods could go.
 import { useEffect, useState } from "preact/hooks";
 import { Actions } from "../actions";
-import type { Envelope, Explanation, NodeOffer, Page, QueueEntry, Remedies, Remedy, Story } from "../answers";
+import type { Envelope, Explanation, NodeOffer, QueueEntry, Remedies, Remedy, Story } from "../answers";
 import { editsOf, writeEdits } from "../edits";
 import { BASE, get, useFollowed, type Question } from "../live";
-import { ClassBadge, Count, Gaps, Link, Missing, QuotaName, Same, ShareBar, Since, tellSeconds, Things, Until } from "../parts";
+import { ClassBadge, Count, Gaps, Link, Missing, NodeName, QuotaName, Same, ShareBar, Since, tellSeconds, Things, Until } from "../parts";
 import { place, to, toList, toUnit } from "../route";
 import { keyOf } from "./queue";
 import { tellAmounts } from "./quotas";
@@ -13,7 +13,7 @@ export function JobView(props: { parts: string[] }) {
   const [namespace = "", kind = "", name = ""] = props.parts;
   const end = `${encodeURIComponent(kind)}/${encodeURIComponent(name)}`;
   const path = `namespaces/${encodeURIComponent(namespace)}/explanations/${end}`;
-  const { head, value, missing } = useFollowed<Explanation>({
+  const { head, value, missing } = useFollowed({
     topic: "explanation", path, inPath: { namespace, kind, name },
   });
   const row = useRow(kind, `${namespace}/${name}`);
@@ -91,11 +91,11 @@ function Why({ value }: { value: Explanation }) {
 
 /** Return what the queue says of a unit, if it waits. */
 function useRow(kind: string, name: string): QueueEntry | undefined {
-  const question: Question<QueueEntry> = {
+  const question: Question<"queue"> = {
     topic: "queue", path: "queue", params: { search: `${kind}/${name}`.slice(0, 64) }, keyOf,
   };
-  const { rows } = useFollowed<Page<QueueEntry>, QueueEntry>(question);
-  return ([...rows.values()] as QueueEntry[]).find((each) => each.names.includes(name));
+  const { rows } = useFollowed(question);
+  return [...rows.values()].find((each) => each.names.includes(name));
 }
 
 /** Where it stands in its queue, and when it is expected to start. */
@@ -303,9 +303,9 @@ function Offers({ value }: { value: Explanation }) {
             <caption><Things of={offer.pods} what="pod" /> with {tellAmounts(offer.requests)}{offer.pods > 1 && " each"}; <Count of={offer.fit} /> such pods fit now</caption>
             <thead><tr><th scope="col">Node</th><th scope="col" class="number">Room for</th><th scope="col">Why not for more</th></tr></thead>
             <tbody>
-              {shown.slice(0, MOST_NODES).map((node) => (
-                <tr key={node.node}>
-                  <td><Link href={to("node", node.node)}>{node.node}</Link></td>
+              {shown.slice(0, MOST_NODES).map((node, place) => (
+                <tr key={node.node ?? place}>
+                  <td><NodeName name={node.node} /></td>
                   <td class="number">{node.pods}</td>
                   <td>{tellOffer(node) || "–"}</td>
                 </tr>

@@ -13,8 +13,8 @@ import { colours, resolve } from "../theme";
 const MODES = ["tenant", "quota", "free", "health"];
 
 export function MapView() {
-  const { head, value, missing } = useFollowed<GpuMap>({ topic: "map", path: "map" });
-  const fragmentation = useFollowed<Fragmentation>({ topic: "fragmentation", path: "fragmentation" }).value;
+  const { head, value, missing } = useFollowed({ topic: "map", path: "map" });
+  const fragmentation = useFollowed({ topic: "fragmentation", path: "fragmentation" }).value;
   const params = place.value.params;
   const read = (name: string) => params.get(name) ?? "";
   const mode = MODES.includes(read("color")) ? read("color") : "tenant";

@@ -1,5 +1,5 @@
 // One node: what it has, what is used, by whom, and its devices.
-import type { DeviceReport, Devices, NodeInFull } from "../answers";
+import type { NodeDevices } from "../answers";
 import { numberOf } from "../amounts";
 import { BASE, useFollowed } from "../live";
 import { Count, Gaps, Link, Missing, QuotaName, Same } from "../parts";
@@ -12,7 +12,7 @@ const WHOLE_GPUS = /^(?!koordinator\.sh\/).*\/gpu$/;
 export function NodeView(props: { parts: string[] }) {
   const name = props.parts[0] ?? "";
   const path = `nodes/${encodeURIComponent(name)}`;
-  const { head, value, missing } = useFollowed<NodeInFull>({ topic: "node", path, inPath: { name } });
+  const { head, value, missing } = useFollowed({ topic: "node", path, inPath: { name } });
   const report = useDevices(name);
   const broken = report?.devices.filter((device) => device.type === "gpu" && !device.health).length ?? 0;
   if (!value) return <Missing message={missing} />;
@@ -73,11 +73,11 @@ export function NodeView(props: { parts: string[] }) {
 
 function useDevices(name: string) {
   const path = `nodes/${encodeURIComponent(name)}/devices`;
-  return useFollowed<Devices>({ topic: "devices", path, inPath: { name } }).value?.devices[0];
+  return useFollowed({ topic: "devices", path, inPath: { name } }).value?.devices[0];
 }
 
 /** The devices of a node, if it reports which it has. A pod that asks a device plugin has some GPU, and nobody says which. */
-function DeviceSection({ report, freeGpus }: { report: DeviceReport | undefined; freeGpus: number }) {
+function DeviceSection({ report, freeGpus }: { report: NodeDevices | undefined; freeGpus: number }) {
   if (!report) return null;
   const idle = report.devices.filter((device) => device.type === "gpu" && device.health && !device.pods.length).length;
   const isUnknown = idle > freeGpus;

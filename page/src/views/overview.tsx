@@ -1,7 +1,7 @@
 // The cluster at a glance.
 import { useEffect } from "preact/hooks";
 import { numberOf } from "../amounts";
-import type { Entry, Finding, Overview, Page, Quota } from "../answers";
+import type { HealthFinding, Page, QuotaView, TimelineEntry } from "../answers";
 import { BASE, useFollowed, type Followed } from "../live";
 import { ClassBadge, CLASSES, Count, Gaps, isUnread, Link, Missing, Names, QuotaName, Same, ShareBar, Since, Things, type Share } from "../parts";
 import { go, isFirst, to, toList } from "../route";
@@ -12,12 +12,12 @@ import { findOwed, findResources, QuotaBar, scaleOf, useAllQuotas } from "./quot
 const MOST_SHOWN = 5;
 
 /** The quotas that matter most: who is over its share, who is owed some of it, who uses most. */
-function QuotaCard(props: { over: string[]; followed: Followed<Page<Quota>> }) {
+function QuotaCard(props: { over: (string | null)[]; followed: Followed<Page<QuotaView>> }) {
   const { head, rows } = props.followed;
-  const quotas = ([...rows.values()] as Quota[]).filter((quota) => !quota.isParent);
+  const quotas = [...rows.values()].filter((quota) => !quota.isParent);
   const resource = findResources(quotas)[0] ?? "";
   const read = (amounts: Record<string, string>) => numberOf(amounts[resource]);
-  const owedTo = (quota: Quota) => findOwed(quota, resource);
+  const owedTo = (quota: QuotaView) => findOwed(quota, resource);
   const shown = [...quotas]
     .sort((a, b) => read(b.over) - read(a.over) || owedTo(b) - owedTo(a) || read(b.used) - read(a.used))
     .slice(0, MOST_SHOWN);
@@ -46,9 +46,9 @@ function QuotaCard(props: { over: string[]; followed: Followed<Page<Quota>> }) {
   );
 }
 
-function SickCard(props: { count: number; followed: Followed<Page<Finding>> }) {
+function SickCard(props: { count: number; followed: Followed<Page<HealthFinding>> }) {
   const { order, rows } = props.followed;
-  const shown = order.slice(0, MOST_SHOWN).map((key) => rows.get(key) as Finding | undefined).filter((row) => row !== undefined);
+  const shown = order.slice(0, MOST_SHOWN).map((key) => rows.get(key)).filter((row) => row !== undefined);
   return (
     <section class="card" aria-labelledby="sick">
       <h2 id="sick"><Link href={to("health")}>Sick</Link></h2>
@@ -70,8 +70,8 @@ function SickCard(props: { count: number; followed: Followed<Page<Finding>> }) {
 }
 
 /** What happened last: who asks what broke in the night finds the rest behind it. */
-function LatelySection({ followed }: { followed: Followed<Page<Entry>> }) {
-  const shown = followed.order.map((key) => followed.rows.get(key) as Entry | undefined).filter((row) => row !== undefined);
+function LatelySection({ followed }: { followed: Followed<Page<TimelineEntry>> }) {
+  const shown = followed.order.map((key) => followed.rows.get(key)).filter((row) => row !== undefined);
   return (
     <section aria-labelledby="lately">
       <h2 id="lately"><Link href={to("time")}>What happened</Link> {followed.total > shown.length && <small><Count of={followed.total} /> entries</small>}</h2>
@@ -97,10 +97,10 @@ const LISTS: Record<string, string> = {
 };
 
 export function OverviewView() {
-  const { head, value, missing } = useFollowed<Overview>({ topic: "overview", path: "overview" });
+  const { head, value, missing } = useFollowed({ topic: "overview", path: "overview" });
   const quotas = useAllQuotas();
-  const sick = useFollowed<Page<Finding>, Finding>({ topic: "health", path: "health", keyOf: keyOfFinding });
-  const lately = useFollowed<Page<Entry>, Entry>({ topic: "decisions", path: "decisions", params: { sort: "-at" }, keyOf: (row) => row.key, most: MOST_SHOWN });
+  const sick = useFollowed({ topic: "health", path: "health", keyOf: keyOfFinding });
+  const lately = useFollowed({ topic: "decisions", path: "decisions", params: { sort: "-at" }, keyOf: (row) => row.key, most: MOST_SHOWN });
   // Who sees her own namespace only wants to know of her own units first.
   const isRestricted = head?.gaps.some((gap) => gap.missing === "pods of other namespaces") ?? false;
   useEffect(() => {

@@ -1,5 +1,5 @@
 // What waits, in the order of planning.
-import type { Page, QueueEntry } from "../answers";
+import type { QueueEntry } from "../answers";
 import { BASE, loadMore, pathOf, useFollowed, type Question } from "../live";
 import {
   ClassBadge, CLASSES, Count, Filter, Gaps, Link, Missing, Names, QuotaName, Same, Since, Table, tellCount, Until, type Column,
@@ -37,8 +37,8 @@ export function QueueView() {
   const given = place.value.params;
   const read = (name: string) => given.get(name) ?? "";
   const params = { namespace: read("ns"), quota: read("quota"), class: read("class"), search: read("q").slice(0, 64) };
-  const question: Question<QueueEntry> = { topic: "queue", path: "queue", params, keyOf };
-  const { head, value, missing, order, rows, total } = useFollowed<Page<QueueEntry>, QueueEntry>(question);
+  const question: Question<"queue"> = { topic: "queue", path: "queue", params, keyOf };
+  const { head, value, missing, order, rows, total } = useFollowed(question);
   const isFiltered = Object.values(params).some(Boolean);
   return (
     <>
@@ -52,15 +52,15 @@ export function QueueView() {
       </form>
       {value
         ? (
-          <Table label="What waits" columns={COLUMNS} order={order} rows={rows as Map<string, QueueEntry>} total={total}
+          <Table label="What waits" columns={COLUMNS} order={order} rows={rows} total={total}
             empty={isFiltered ? "Nothing that waits is like that." : "Nothing waits."}
-            onMore={() => void loadMore(question as unknown as Question)} />
+            onMore={() => void loadMore(question)} />
         )
         : <Missing message={missing} />}
       {value && total === 0 && params.search && (
         <p>It may run, or have ended: <Link href={toList("time", { q: params.search })}>what is told of {params.search}</Link>.</p>
       )}
-      <Same command="koord queue" url={`${BASE}/${pathOf(question as unknown as Question)}`} />
+      <Same command="koord queue" url={`${BASE}/${pathOf(question)}`} />
     </>
   );
 }

@@ -1,6 +1,6 @@
 // Quotas as a tree, and one quota with who uses it.
 import { useEffect, useMemo } from "preact/hooks";
-import type { Page, Quota, QuotaInFull } from "../answers";
+import type { QuotaInFull, QuotaView } from "../answers";
 import { BASE, loadMore, useFollowed, type Question } from "../live";
 import { Filter, Gaps, isUnread, Link, Missing, QuotaName, Same, Since } from "../parts";
 import { place, setParams, to, toList, toUnit } from "../route";
@@ -8,13 +8,13 @@ import { numberOf } from "../amounts";
 
 const MOST_ROWS = 300;
 const MOST_OVER = 10;
-const QUOTAS: Question<Quota> = { topic: "quotas", path: "quotas", keyOf: (quota) => quota.name };
+const QUOTAS: Question<"quotas"> = { topic: "quotas", path: "quotas", keyOf: (quota) => quota.name };
 
 /** All quotas, not only the first page: of any of them it matters what it is owed. */
 export function useAllQuotas() {
-  const followed = useFollowed<Page<Quota>, Quota>(QUOTAS);
+  const followed = useFollowed(QUOTAS);
   useEffect(() => {
-    if (followed.rows.size < followed.total) void loadMore(QUOTAS as unknown as Question);
+    if (followed.rows.size < followed.total) void loadMore(QUOTAS);
   }, [followed.rows, followed.total]);
   return followed;
 }
@@ -26,7 +26,7 @@ export function QuotasView(props: { parts: string[] }) {
 
 function AllQuotas() {
   const { head, value, missing, rows } = useAllQuotas();
-  const quotas = [...rows.values()] as Quota[];
+  const quotas = [...rows.values()];
   const search = place.value.params.get("q") ?? "";
   const resources = useMemo(() => findResources(quotas), [rows]);
   const resource = place.value.params.get("resource") ?? resources[0] ?? "";
@@ -81,20 +81,20 @@ function AllQuotas() {
   );
 }
 
-export function findResources(quotas: Quota[]): string[] {
+export function findResources(quotas: QuotaView[]): string[] {
   const names = new Set(quotas.flatMap((quota) => [...Object.keys(quota.max), ...Object.keys(quota.min)]));
   return [...names].sort((a, b) => Number(b.includes("gpu")) - Number(a.includes("gpu")) || a.localeCompare(b));
 }
 
 /** Put children behind their parents; a quota of which the parent is not known is at the top. */
-function arrange(quotas: Quota[]): { quota: Quota; depth: number }[] {
+function arrange(quotas: QuotaView[]): { quota: QuotaView; depth: number }[] {
   const names = new Set(quotas.map((quota) => quota.name));
-  const children = new Map<string, Quota[]>();
+  const children = new Map<string, QuotaView[]>();
   for (const quota of quotas) {
-    const parent = names.has(quota.parent) ? quota.parent : "";
+    const parent = quota.parent !== null && names.has(quota.parent) ? quota.parent : "";
     children.set(parent, [...(children.get(parent) ?? []), quota]);
   }
-  const arranged: { quota: Quota; depth: number }[] = [];
+  const arranged: { quota: QuotaView; depth: number }[] = [];
   const add = (parent: string, depth: number) => {
     for (const quota of children.get(parent) ?? []) {
       arranged.push({ quota, depth });
@@ -105,20 +105,20 @@ function arrange(quotas: Quota[]): { quota: Quota; depth: number }[] {
   return arranged;
 }
 
-export function scaleOf(quota: Quota, resource: string): number {
+export function scaleOf(quota: QuotaView, resource: string): number {
   const most = numberOf(quota.max[resource]);
   const others = [quota.used, quota.min, quota.entitled].map((amounts) => numberOf(amounts[resource]));
   return Math.max(Number.isFinite(most) ? most : 0, ...others.filter(Number.isFinite));
 }
 
 /** How much of what is guaranteed to a quota, and asked for in it, it does not use. */
-export function findOwed(quota: Quota, resource: string): number {
+export function findOwed(quota: QuotaView, resource: string): number {
   const [demand, least, used] = [quota.demand, quota.scaledMin, quota.used].map((amounts) => numberOf(amounts[resource]));
   return Math.max(0, Math.min(demand!, least!) - used!);
 }
 
 /** What a quota is owed, and who uses more than a share: of others it is told only where that matters here. */
-function Balance({ quota, quotas }: { quota: QuotaInFull; quotas: Quota[] }) {
+function Balance({ quota, quotas }: { quota: QuotaInFull; quotas: QuotaView[] }) {
   const others = quotas.filter((other) => !other.isParent && other.name !== quota.name);
   const owed = Object.keys(quota.scaledMin).filter((resource) => findOwed(quota, resource) > 0).sort();
   return (
@@ -139,13 +139,13 @@ function Balance({ quota, quotas }: { quota: QuotaInFull; quotas: Quota[] }) {
 }
 
 /** Bytes and parts of CPUs are not sums to write in full: of those it is told that some is owed. */
-function tellAmount(quota: Quota, resource: string): string {
+function tellAmount(quota: QuotaView, resource: string): string {
   const isPlain = [quota.demand, quota.scaledMin, quota.used].every((amounts) => /^\d*$/.test(amounts[resource] ?? ""));
   return isPlain ? `${findOwed(quota, resource).toLocaleString("en")} ${resource}` : resource;
 }
 
 /** What a quota uses within its max, drawn to the scale of the largest; numbers stand beside it. */
-export function QuotaBar(props: { quota: Quota; resource: string; largest: number }) {
+export function QuotaBar(props: { quota: QuotaView; resource: string; largest: number }) {
   const { quota, resource, largest } = props;
   const read = (amounts: Record<string, string>) => numberOf(amounts[resource]);
   const [used, min, share, most] = [read(quota.used), read(quota.scaledMin), read(quota.entitled), read(quota.max)];
@@ -164,15 +164,15 @@ export function QuotaBar(props: { quota: Quota; resource: string; largest: numbe
 
 function OneQuota({ name }: { name: string }) {
   const path = `quotas/${encodeURIComponent(name)}`;
-  const { head, value, missing } = useFollowed<QuotaInFull>({ topic: "quota", path, inPath: { name } });
-  const quotas = [...useAllQuotas().rows.values()] as Quota[];
+  const { head, value, missing } = useFollowed({ topic: "quota", path, inPath: { name } });
+  const quotas = [...useAllQuotas().rows.values()];
   if (!value) return <Missing message={missing} />;
   const resources = [...new Set([...Object.keys(value.max), ...Object.keys(value.min)])].sort();
   return (
     <>
       <Gaps gaps={head?.gaps} />
       <p class="lead">
-        <Link href={to("quotas")}>All quotas</Link> · above it: {value.parent.startsWith("koordinator-") ? "none" : <QuotaName name={value.parent} />}
+        <Link href={to("quotas")}>All quotas</Link> · above it: {value.parent?.startsWith("koordinator-") ? "none" : <QuotaName name={value.parent} />}
         · <Link href={toList("queue", { quota: name })}>what waits</Link>
       </p>
       {value.problem && <p class="missing">{value.problem.message}</p>}

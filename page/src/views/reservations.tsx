@@ -1,11 +1,11 @@
 // What reservations hold, and for whom.
-import type { Page, Reservation } from "../answers";
+import type { ReservationUsage } from "../answers";
 import { BASE, loadMore, useFollowed, type Question } from "../live";
 import { Filter, Gaps, Link, Missing, Same, Table, tellSeconds, type Column } from "../parts";
 import { place, setParams, to, toUnit } from "../route";
 import { tellAmounts } from "./quotas";
 
-const COLUMNS: Column<Reservation>[] = [
+const COLUMNS: Column<ReservationUsage>[] = [
   { name: "Name", width: 14, cell: (row) => row.name },
   { name: "Phase", width: 7, cell: (row) => row.phase },
   { name: "Node", width: 11, cell: (row) => (row.node ? <Link href={to("node", row.node)}>{row.node}</Link> : "–") },
@@ -19,8 +19,8 @@ const PHASES = ["Pending", "Available", "Succeeded", "Failed"];
 export function ReservationsView() {
   const given = place.value.params;
   const params = { phase: given.get("phase") ?? "", node: given.get("node") ?? "", search: (given.get("q") ?? "").slice(0, 64) };
-  const question: Question<Reservation> = { topic: "reservations", path: "reservations", params, keyOf: (row) => row.name };
-  const { head, value, missing, order, rows, total } = useFollowed<Page<Reservation>, Reservation>(question);
+  const question: Question<"reservations"> = { topic: "reservations", path: "reservations", params, keyOf: (row) => row.name };
+  const { head, value, missing, order, rows, total } = useFollowed(question);
   return (
     <>
       <Gaps gaps={head?.gaps} />
@@ -30,8 +30,8 @@ export function ReservationsView() {
         <Filter label="Node" value={params.node} onChange={(node) => setParams({ node })} />
       </form>
       {value
-        ? <Table label="Reservations" columns={COLUMNS} order={order} rows={rows as Map<string, Reservation>} total={total}
-          empty="There are no reservations." onMore={() => void loadMore(question as unknown as Question)} />
+        ? <Table label="Reservations" columns={COLUMNS} order={order} rows={rows} total={total}
+          empty="There are no reservations." onMore={() => void loadMore(question)} />
         : <Missing message={missing} />}
       <Same command="koord reservation list" url={`${BASE}/reservations`} />
     </>

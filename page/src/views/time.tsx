@@ -1,12 +1,12 @@
 // What happened in the cluster, newest first: who was placed, refused or evicted when, and what broke.
-import type { Entry, Page } from "../answers";
+import type { TimelineEntry } from "../answers";
 import { BASE, clockAhead, loadMore, pathOf, useFollowed, type Question } from "../live";
 import {
   ClassBadge, CLASSES, Copyable, Count, Filter, Gaps, Link, Missing, Same, Table, tellTime, tellZone, type Column,
 } from "../parts";
 import { place, setParams, to, toUnit } from "../route";
 
-const COLUMNS: Column<Entry>[] = [
+const COLUMNS: Column<TimelineEntry>[] = [
   { name: "When", width: 14.5, cell: (row) => <time dateTime={row.at} title={row.at}>{tellTime(row.at)}</time> },
   { name: "What", width: 13, cell: (row) => (row.class ? <><ClassBadge name={row.class} /> {row.what}</> : row.what) },
   { name: "To", width: 14, cell: (row) => <Subject row={row} /> },
@@ -18,7 +18,7 @@ const SOURCES: Record<string, string> = {
   Audit: "records", History: "PodGroup", Condition: "conditions", Event: "events",
 };
 
-export function Subject({ row }: { row: Entry }) {
+export function Subject({ row }: { row: TimelineEntry }) {
   if (row.kind === "node" || row.kind === "device") return <Link href={to("node", row.ref)}>{row.ref}</Link>;
   if (row.kind === "pod" || row.kind === "podgroup") return <Link href={toUnit(row.kind, row.ref)}>{row.ref}</Link>;
   return <>{row.kind} {row.ref}</>;
@@ -35,8 +35,8 @@ export function TimeView() {
     sort: "-at", from: read("from"), to: read("to"), namespace: read("ns"), class: read("class"), what: read("what"),
     search: read("q").slice(0, 64),
   };
-  const question: Question<Entry> = { topic: "decisions", path: "decisions", params, keyOf: (row) => row.key, most: 1000 };
-  const { head, value, missing, order, rows, total } = useFollowed<Page<Entry>, Entry>(question);
+  const question: Question<"decisions"> = { topic: "decisions", path: "decisions", params, keyOf: (row) => row.key, most: 1000 };
+  const { head, value, missing, order, rows, total } = useFollowed(question);
   const isFiltered = Object.entries(params).some(([name, text]) => name !== "sort" && text);
   return (
     <>
@@ -63,12 +63,12 @@ export function TimeView() {
       <p class="zone">Times are those of {tellZone()}.</p>
       {value
         ? (
-          <Table label="What happened" columns={COLUMNS} order={order} rows={rows as Map<string, Entry>} total={total}
+          <Table label="What happened" columns={COLUMNS} order={order} rows={rows} total={total}
             empty={isFiltered ? "Nothing of that is known." : "Nothing is known to have happened."}
-            onMore={() => void loadMore(question as unknown as Question)} />
+            onMore={() => void loadMore(question)} />
         )
         : <Missing message={missing} />}
-      <Same command="koord history" url={`${BASE}/${pathOf(question as unknown as Question)}`} />
+      <Same command="koord history" url={`${BASE}/${pathOf(question)}`} />
     </>
   );
 }

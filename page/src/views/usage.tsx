@@ -1,12 +1,11 @@
 // Usage over time: whether a quota got its share of a month, who used what, and what was lost.
 import { useEffect, useState } from "preact/hooks";
-import type { Envelope } from "../answers";
+import type { ClusterLine, Envelope, QuotaLine, UsageReport } from "../answers";
 import { download, type Cell } from "../csv";
-import { BASE, get, pathOf, Refusal, type Question } from "../live";
+import { BASE, get, pathOf, Refusal } from "../live";
 import { Copyable, Filter, Gaps, Link, Missing, Same, ShareBar, tellSeconds, tellZone, type Share } from "../parts";
 import { place, setParams, toList } from "../route";
 import { useAllQuotas } from "./quotas";
-import type { UsageCluster, UsageLine, UsageQuota, UsageReport } from "./usage_report";
 
 const GPU_HOUR = 3_600_000_000;
 const MONTHS = 13;
@@ -51,7 +50,7 @@ export function UsageView() {
   const given = place.value.params;
   const read = (name: string) => given.get(name) ?? "";
   const [month, quota, tz] = [read("month"), read("quota"), read("tz")];
-  const question: Question = { topic: "usagereport", path: "usage", params: { month, quota, tz } };
+  const question = { path: "usage", params: { month, quota, tz } };
   const { head, missing } = useAsked<UsageReport>(pathOf(question));
   const quotas = [...useAllQuotas().rows.keys()].sort();
   const report = head?.value;
@@ -143,13 +142,13 @@ function Download(props: { name: string; report: UsageReport; heading: string[];
 
 // --- shares ----------------------------------------------------------------------------------------
 
-const PARTS: [keyof UsageQuota, string, string, string][] = [
+const PARTS: [keyof QuotaLine, string, string, string][] = [
   ["withinMin", "used", "u", "used, of what is guaranteed"],
   ["borrowed", "borrowed", "b", "borrowed: used beyond that"],
   ["owed", "broken", "o", "owed: guaranteed, asked for, and not had"],
   ["idleMin", "free", "i", "idle: guaranteed, and not asked for"],
 ];
-const COLUMNS: [keyof UsageQuota, string][] = [
+const COLUMNS: [keyof QuotaLine, string][] = [
   ["used", "Used"], ["guaranteed", "Guaranteed"], ["borrowed", "Borrowed"], ["owed", "Owed"], ["idleMin", "Idle"], ["lent", "Lent"],
 ];
 
@@ -201,7 +200,7 @@ function Shares({ report, quota }: { report: UsageReport; quota: string }) {
   );
 }
 
-function sumOf(line: UsageQuota): number {
+function sumOf(line: QuotaLine): number {
   return PARTS.reduce((sum, [name]) => sum + ((line[name] as number | null) ?? 0), 0);
 }
 
@@ -212,7 +211,7 @@ function QuotaPick({ name }: { name: string | null }) {
   return <Link href={toList("usage", { ...params, quota: name })}>{name}</Link>;
 }
 
-function Bar({ line, largest }: { line: UsageQuota; largest: number }) {
+function Bar({ line, largest }: { line: QuotaLine; largest: number }) {
   return (
     <div class="usage-bar" aria-hidden="true" style={{ width: `${(100 * sumOf(line)) / largest}%` }}>
       {PARTS.map(([name, style, sign]) => {
@@ -223,7 +222,7 @@ function Bar({ line, largest }: { line: UsageQuota; largest: number }) {
   );
 }
 
-function Verdict({ line }: { line: UsageQuota }) {
+function Verdict({ line }: { line: QuotaLine }) {
   if (line.guaranteed === null) return <p>Nobody wrote down what was guaranteed to it: that is not known.</p>;
   const { guaranteed, withinMin, owed, idleMin, borrowed } = line;
   if (!guaranteed) return <p>Nothing is guaranteed to it. It used {hours(line.used)} hours of what others left idle.</p>;
@@ -240,8 +239,10 @@ function Verdict({ line }: { line: UsageQuota }) {
 
 // --- who used what ---------------------------------------------------------------------------------
 
-interface Named extends UsageLine {
+interface Named {
   name: string | null;
+  held: number;
+  hours: string;
 }
 
 const BYS: Record<string, (report: UsageReport) => Named[]> = {
@@ -334,13 +335,13 @@ function Lost({ report }: { report: UsageReport }) {
 
 // --- the whole cluster -----------------------------------------------------------------------------
 
-const STATES: [keyof UsageCluster, string, string][] = [
+const STATES: [keyof ClusterLine, string, string][] = [
   ["used", "used", "u"], ["reserved", "held", "r"], ["idle", "free", "i"], ["unusable", "stranded", "s"], ["broken", "broken", "!"], ["down", "down", "d"],
 ];
 
 function AllGpus({ report }: { report: UsageReport }) {
   if (!report.cluster.length) return null;
-  const sum = (line: UsageCluster) => STATES.reduce((total, [name]) => total + (line[name] as number), 0);
+  const sum = (line: ClusterLine) => STATES.reduce((total, [name]) => total + (line[name] as number), 0);
   return (
     <section aria-labelledby="all">
       <h2 id="all">All GPUs</h2>

@@ -1,9 +1,9 @@
 // What would change: room for pods of a shape, and edits that are tried on a copy. Writes nothing.
 import { useEffect, useState } from "preact/hooks";
-import type { Envelope, Overview, Room, UnitOutcome, UnitRef, WhatIf } from "../answers";
+import type { Envelope, ShapeRoom, UnitOutcome, UnitRef, WhatIfAnswer } from "../answers";
 import { FORMS, makeBody, MOST_MANIFEST, pack, readEdits, tellEdit, writeEdits, type Edit } from "../edits";
 import { asOf, BASE, post, Refusal, useFollowed } from "../live";
-import { ClassBadge, Count, Filter, Gaps, Link, Missing, QuotaName, Same, Things } from "../parts";
+import { ClassBadge, Count, Filter, Gaps, Link, Missing, NodeName, QuotaName, Same, Things } from "../parts";
 import { place, setParams, to, toUnit } from "../route";
 import { tellOffer } from "./job";
 
@@ -35,7 +35,7 @@ function useAsked<T>(path: string, body: string): Asked<T> {
 
 export function WhatIfView() {
   // Something is followed, so that it is known when the cluster was read again.
-  useFollowed<Overview>({ topic: "overview", path: "overview" });
+  useFollowed({ topic: "overview", path: "overview" });
   return (
     <>
       <p class="lead">All of it is planned on a copy; nothing is written.</p>
@@ -49,7 +49,7 @@ function RoomSection() {
   const read = (name: string) => place.value.params.get(name) ?? "";
   const question = { shape: read("shape"), namespace: read("ns"), quota: read("quota") };
   const body = question.shape ? JSON.stringify(question) : "";
-  const { answer, problem } = useAsked<Room>("room", body);
+  const { answer, problem } = useAsked<ShapeRoom>("room", body);
   const value = answer?.value;
   return (
     <section aria-labelledby="room">
@@ -79,7 +79,7 @@ function RoomSection() {
               <thead><tr><th scope="col">Node</th><th scope="col">What it lacks</th></tr></thead>
               <tbody>
                 {value.nearest.map((each) => (
-                  <tr key={each.node}><td><Link href={to("node", each.node)}>{each.node}</Link></td><td>{tellOffer(each) || "–"}</td></tr>
+                  <tr key={each.node}><td><NodeName name={each.node} /></td><td>{tellOffer(each) || "–"}</td></tr>
                 ))}
               </tbody>
             </table>
@@ -108,7 +108,7 @@ function RoomSection() {
 
 function EditsSection() {
   const edits = readEdits(place.value.params.get("edits") ?? "");
-  const { answer, problem } = useAsked<WhatIf>("whatifs", edits.length ? makeBody(edits) : "");
+  const { answer, problem } = useAsked<WhatIfAnswer>("whatifs", edits.length ? makeBody(edits) : "");
   const put = (changed: Edit[]) => setParams({ edits: writeEdits(changed) });
   return (
     <section aria-labelledby="edits">
@@ -173,7 +173,7 @@ function EditForm(props: { onAdd: (edit: Edit) => void }) {
   );
 }
 
-function Outcome({ value }: { value: WhatIf }) {
+function Outcome({ value }: { value: WhatIfAnswer }) {
   return (
     <div class="card" aria-live="polite">
       {value.units.length === 0 && <p class="sentence">No pod and no gang would start, wait or end because of it.</p>}
