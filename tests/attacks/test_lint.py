@@ -21,6 +21,7 @@ from koord.api.lint_capacity import find_capacity_problems
 from koord.api.lint_files import ClusterFacts, Quota
 from koord.api.lint_relations import find_parent_problems, find_relation_problems
 from koord.api.manifest_text import MAX_DEPTH, UnreadableError, read_documents, read_json
+from koord.cli import lint_pods
 from koord.cli.main import app
 
 if TYPE_CHECKING:
@@ -275,6 +276,26 @@ def test_thousands_of_objects_cost_in_proportion(find: Callable[..., Any], where
         return lambda: list(find(documents, facts if where == "cluster" else None))
 
     assert grows_with(40, make) < 1.4
+
+
+def test_profiles_are_tried_on_so_many_templates(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lint_pods, "MOST_TRIED", 10)
+    profiles = [
+        {
+            "kind": "ClusterColocationProfile",
+            "apiVersion": "config.koordinator.sh/v1alpha1",
+            "metadata": {"name": f"p{at}"},
+            "spec": {"labels": {"a": "b"}},
+        }
+        for at in range(3)
+    ]
+    (tmp_path / "p.yml").write_text(yaml.safe_dump_all(profiles))
+    pods = yaml.safe_dump_all([make_pods(f"p-{at}") for at in range(5)])
+    _, output = lint(tmp_path, pods, "evil.yaml", "--profile", str(tmp_path / "p.yml"))
+    assert "note: profiles: all 6: " in output  # those of the folder, too
+    assert "too many to try all profiles on" in output
 
 
 def test_an_object_with_thousands_of_templates_costs_in_proportion(tmp_path: Path) -> None:

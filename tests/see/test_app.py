@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import pytest
+import yaml
 from aiohttp import web
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -476,6 +477,9 @@ async def test_a_job_that_does_not_exist_is_tried() -> None:
         assert unit["after"]["standing"] == "Placeable"
         unknown = {gap["missing"] for gap in document["gaps"]}
         assert unknown == {"defaults, policies and webhooks", "priorityclasses.scheduling.k8s.io"}
+        folded = {"kind": "List", "items": [{"kind": "PodList", "items": [yaml.safe_load(JOB)]}]}
+        body = json.dumps({"edits": [{"submit": {"manifest": folded}}]})
+        assert (await client.post(f"{BASE}/whatifs", body))[1]["value"]["units"] == [unit]
         for wrong in ("a: [", "", "kind: Foo\nspec: {}", 7, None, [[]]):
             body = json.dumps({"edits": [{"submit": {"manifest": wrong}}]})
             status, refusal = await client.post(f"{BASE}/whatifs", body)

@@ -14,7 +14,7 @@ from tests.objects import upsert_quota
 from tests.usage.instants import at, between
 
 from koord.answers.encoding import encode
-from koord.answers.gpus import MilliGpus, measure_gpus, measure_request
+from koord.answers.gpus import MOST_GPUS, MilliGpus, count_gpus, measure_gpus, measure_request
 from koord.answers.usage import find_segments, view_usage
 from koord.answers.usage_rows import list_columns, list_rows
 from koord.cli.usage_files import format_csv
@@ -150,6 +150,12 @@ def test_a_share_of_a_gpu_counts_as_what_it_is(
     requests: dict[str, int], expected: MilliGpus
 ) -> None:
     assert measure_request(requests) == expected
+
+
+def test_no_pod_counts_for_more_gpus_than_a_node_may_have() -> None:
+    assert count_gpus({"nvidia.com/gpu": 8}) == 8
+    assert count_gpus({"nvidia.com/gpu": 10**14, "amd.com/gpu": 10**14}) == MOST_GPUS
+    assert count_gpus({"koordinator.sh/gpu": 10**14}) == MOST_GPUS
 
 
 def test_what_a_pod_was_given_counts_and_not_what_it_asked_for() -> None:

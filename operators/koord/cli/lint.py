@@ -149,6 +149,8 @@ def lint(  # noqa: PLR0917 - each is an option
     ]
     lacking = [] if cluster_facts else list(_find_notes(sources))
     advice = [*_find_advice(sources), *_find_unpublished(sources, linted)]
+    if linted.untried:
+        advice.append(_tell_untried(linted))
     print_in(
         output,
         AnswerHead("Lint", time.time()),
@@ -225,6 +227,12 @@ def _read_profiles(sources: list[LintSource]) -> "LintedProfiles":
     from koord.cli.lint_pods import read_profiles  # noqa: PLC0415 - slow
 
     return read_profiles(source.document for source in sources)
+
+
+def _tell_untried(linted: "LintedProfiles") -> LintProblem:
+    left = count_of(linted.untried, "template")
+    text = f"{left} judged as written: too many to try all profiles on; check fewer at a time"
+    return LintProblem("profiles", f"all {len(linted.profiles)}", text)
 
 
 def _is_of(source: LintSource, kind: str) -> bool:

@@ -30,6 +30,8 @@ from koord.kube.wire import WireCustomResource
 
 SHIPPED: Final = {str(band): ClassValue(values[0]) for band, values in BANDS.items()}
 """The PriorityClasses that Koordinator ships."""
+MOST_TRIED: Final = 1 << 19
+"""Profiles times templates of one run: some seconds. Others are judged as written."""
 _SYSTEM: Final = "kube-system"
 _FIELDS: Final[Mapping[QosRule, tuple[str, ...]]] = {
     QosRule.FORBIDDEN_COMBINATION: ("metadata", "labels", QOS_LABEL),
@@ -73,6 +75,26 @@ class LintedProfiles:
     profiles: list[ColocationProfile] = field(default_factory=list)
     classes: dict[str, ClassValue] = field(default_factory=lambda: dict(SHIPPED))
     namespaces: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    tried: int = 0
+    """How often it was looked whether a profile is for a template."""
+    untried: int = 0
+    """Templates for which that would have been too often."""
+    _assumed: dict[str, list[ColocationProfile]] = field(default_factory=dict)
+
+    def choose(self, namespace: str) -> list[ColocationProfile]:
+        """Return the profiles to be tried on a template of a namespace; none once it is enough."""
+        if self.tried + len(self.profiles) > MOST_TRIED:
+            self.untried += 1
+            return []
+        self.tried += len(self.profiles)
+        if namespace in self.namespaces:
+            return self.profiles
+        known = self._assumed.get(namespace)
+        if known is None:
+            labels = {NAMESPACE_NAME: namespace} if namespace else {}
+            known = [_assume(profile, labels) for profile in self.profiles]
+            self._assumed = {namespace: known}  # those of thousands are many profiles
+        return known
 
     def find_unpublished(self) -> Iterator[tuple[str, str]]:
         """Yield the names of profiles that are not published as a whole, and why."""
@@ -218,14 +240,12 @@ def _apply(
     """Return a pod as profiles leave it, and the labels of its namespace that are assumed."""
     given = linted.namespaces.get(namespace)
     labels = given or ({NAMESPACE_NAME: namespace} if namespace else {})
-    profiles = [
-        profile if given is not None else _assume(profile, labels) for profile in linted.profiles
-    ]
-    applied = apply_profiles(template, labels, profiles, linted.classes)
+    applied = apply_profiles(template, labels, linted.choose(namespace), linted.classes)
+    names = frozenset(applied.names if given is None else ())
     assumed = {
         requirement.key
-        for profile in linted.profiles
-        if profile.name in applied.names and given is None
+        for profile in (linted.profiles if names else ())
+        if profile.name in names
         for requirement in profile.namespace_selector
         if requirement.key not in labels
     }

@@ -7,6 +7,7 @@ no server: what the server would add is a value.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Final
 
 import msgspec
@@ -14,6 +15,7 @@ import msgspec
 from koord.answers.edits import EditError, Submit
 from koord.answers.envelope import AnswerGap, GapCause
 from koord.api.lint_files import Files, Pods, collect
+from koord.api.manifest_text import unfold
 from koord.api.untyped import to_list, to_map
 from koord.core.model.gangs import ObservedPodGroup
 from koord.core.model.pods import Pod
@@ -58,7 +60,8 @@ def make_job(documents: list[Any], defaults: ServerDefaults, first: int = 0) -> 
     The documents are numbered from ``first`` on: names and uids of pods have the number.
     """
     files, groups = Files(), []
-    for at, document in enumerate(_flatten(documents), start=first):
+    objects = chain.from_iterable(map(unfold, documents))
+    for at, document in enumerate(objects, start=first):
         if not isinstance(document, dict):
             continue
         collect(files, at, document, defaults.namespace)
@@ -73,14 +76,6 @@ def make_job(documents: list[Any], defaults: ServerDefaults, first: int = 0) -> 
     if not pods:
         raise EditError("there are no pods in it: give a Pod, Job, StatefulSet or Deployment")
     return Submit(pods, tuple(groups))
-
-
-def _flatten(documents: list[Any]) -> Iterator[Any]:
-    for document in documents:
-        if isinstance(document, dict) and document.get("kind") == "List":
-            yield from to_list(document.get("items"))
-        else:
-            yield document
 
 
 def _make_group(document: dict[str, Any], defaults: ServerDefaults, at: int) -> ObservedPodGroup:

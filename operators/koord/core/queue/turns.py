@@ -53,7 +53,7 @@ class Turn:
     ahead: int
     """How many units come before it and compete with it, of all queues."""
     ahead_requests: Mapping[str, int]
-    """What those request."""
+    """What those request that could run on the nodes when these are empty."""
     head_since: int | None = None
     """Since when it is the first of its queue that is refused, in seconds since the epoch."""
     reservation: StartReservation | None = None
@@ -102,6 +102,10 @@ class Competition:
                 self._is_shared(row, other_row) for row in first for other_row in other
             )
         return is_near
+
+    def could_run(self, competitors: Competitors) -> bool:
+        """Whether there are nodes that could run each of the pods when empty."""
+        return all(self._masks[row].any() for row in competitors.rows)
 
     def _number_of(self, shape: PodShape) -> int:
         number = self._numbers.get(shape)
@@ -200,7 +204,9 @@ def make_turns(
                 since,
                 reservation,
             )
-        line.add(wanted, _requests_of(unit.pods))
+        # What no node could ever run takes nothing away, and may ask for any number.
+        could_run = competition.could_run(wanted)
+        line.add(wanted, _requests_of(unit.pods) if could_run else {})
 
 
 def _requests_of(pods: Sequence[Pod]) -> Mapping[str, int]:
