@@ -10,8 +10,9 @@ from tests.builders import make_node, make_pod, make_pod_group, make_quota
 from tests.cli.test_devices import printed
 from tests.cluster import FakeCluster, make_cluster
 
+from koord.answers.encoding import encode
 from koord.answers.gaps import NO_TARGET
-from koord.answers.health import HealthFinding, encode_finding, find_sick
+from koord.answers.health import HealthFinding, find_sick
 from koord.answers.reading import Reading
 from koord.answers.timeline import make_timeline
 from koord.cli.sick_view import make_parts
@@ -61,7 +62,7 @@ def test_the_text_says_what_holds_it_since_when_and_what_to_do() -> None:
     text = printed(make_parts(findings, NOW))
     assert "example.com/hold" in text
     assert "5m" in text
-    assert encode_finding(findings[0])["since"] == "1970-01-12T13:41:40Z"
+    assert encode(findings[0])["since"] == "1970-01-12T13:41:40Z"
 
 
 def test_a_gang_below_its_minimum_is_found() -> None:
@@ -84,7 +85,7 @@ def test_invalid_quotas_and_topologies_are_found() -> None:
 def test_a_document_names_object_reason_and_way_out() -> None:
     (finding,) = find_sick(make_cluster().nodes(make_node("n").unschedulable()).state, NOW)
     assert isinstance(finding, HealthFinding)
-    document = encode_finding(finding)
+    document = encode(finding)
     assert document["subject"] == {"kind": "Node", "name": "n", "namespace": "", "device": ""}
     assert (document["severity"], document["since"]) == ("Warning", None)
     assert document["doThis"].startswith("kubectl uncordon n")
@@ -118,5 +119,5 @@ def test_since_when_a_node_has_failed_is_known() -> None:
     node = translate_node(msgspec.json.decode(msgspec.json.encode(written), type=WireNode))
     state = make_cluster(0).nodes(node).state
     (finding,) = find_sick(state, NOW)
-    assert encode_finding(finding)["since"] == "1970-01-12T13:41:40Z"
+    assert encode(finding)["since"] == "1970-01-12T13:41:40Z"
     assert make_timeline(Reading(state), NO_TARGET, ())[0].at == 999_700_000

@@ -160,10 +160,10 @@ def words_in(tree: ast.AST) -> Iterator[str]:
 
 
 def causes_in(nodes: Iterable[ast.AST]) -> Iterator[str]:
-    """Yield the names of parts of messages, which are no reasons of their own."""
+    """Yield the names of parts of messages, and of documents: these are no reasons of their own."""
     for node in nodes:
         match node:
-            case ast.Call(func=ast.Name("Cause"), args=[ast.Constant(str(word)), *_]):
+            case ast.Call(func=ast.Name("Cause" | "TypedDict"), args=[ast.Constant(str(word)), *_]):
                 yield word
 
 

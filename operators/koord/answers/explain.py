@@ -410,12 +410,10 @@ def _(domain: DomainCapacity) -> DomainCapacityDocument:
     }
 
 
-class ShortageDocument(TypedDict):
-    """A resource of which a node has not enough."""
-
-    resource: str
-    asked: str
-    free: str
+ShortageDocument = TypedDict(  # noqa: UP013 - documents have "asked", and names in code have not
+    "ShortageDocument", {"resource": str, "asked": str, "free": str}
+)
+"""A resource of which a node has not enough."""
 
 
 class NodeOfferDocument(TypedDict):

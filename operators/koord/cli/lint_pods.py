@@ -89,12 +89,11 @@ class LintedProfiles:
         self.tried += len(self.profiles)
         if namespace in self.namespaces:
             return self.profiles
-        known = self._assumed.get(namespace)
-        if known is None:
+        if namespace not in self._assumed:
             labels = {NAMESPACE_NAME: namespace} if namespace else {}
-            known = [_assume(profile, labels) for profile in self.profiles]
-            self._assumed = {namespace: known}  # those of thousands are many profiles
-        return known
+            profiles = [_assume(profile, labels) for profile in self.profiles]
+            self._assumed = {namespace: profiles}  # those of thousands are many profiles
+        return self._assumed[namespace]
 
     def find_unpublished(self) -> Iterator[tuple[str, str]]:
         """Yield the names of profiles that are not published as a whole, and why."""
