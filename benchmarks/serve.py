@@ -1,11 +1,13 @@
 """What ``koord serve`` costs a large cluster and its readers, against the bars that it has.
 
     python -m benchmarks.serve [--nodes 5000] [--pods 50000] [--units 10000] [--seconds 60]
+    python -m benchmarks.serve --only answers --holds
 
 The process is the real one, with its store, its TokenReviews and a token for each of 34 users. The
 API server is a stand-in (``benchmarks.api_stand_in``) in a process of its own, and so are those who
 ask: this one. Processor time is that of ``koord serve`` alone. Times of answers and of changes hold
-for this machine as it is loaded now, so the load is printed, too.
+for this machine as it is loaded now, so the load is printed, too. ``--holds`` names what kept
+questions waiting for longest (``benchmarks.serve_holds``).
 """
 
 from __future__ import annotations
@@ -76,6 +78,8 @@ class Served:
 
     pid: int
     address: str
+    holds: Path | None = None
+    """Where it writes what kept questions waiting, if it does."""
 
     @property
     def busy(self) -> float:
@@ -87,6 +91,20 @@ class Served:
     def mebibytes(self) -> float:
         status = Path(f"/proc/{self.pid}/status").read_text()
         return int(re.search(r"VmRSS:\s+(\d+)", status)[1]) / 1024  # type: ignore[index]
+
+    def signal(self, number: int) -> None:
+        """Begin or end to note what keeps questions waiting, where that is wanted."""
+        if self.holds is not None:
+            os.kill(self.pid, number)
+
+    def print_holds(self) -> None:
+        if self.holds is None or not self.holds.exists():
+            return
+        print("| ms at most | p95 | times | in all | what |\n|---|---|---|---|---|")
+        for row in json.loads(self.holds.read_text()):
+            took = [f"{row[name]:.1f}" for name in ("longest", "p95")]
+            cells = (*took, str(row["count"]), f"{row['sum']:.0f}", row["name"])
+            print(f"| {' | '.join(cells)} |")
 
 
 @dataclass(slots=True)
@@ -180,21 +198,34 @@ def _find_quantile(values: Sequence[float], share: float) -> float:
     )
 
 
-async def measure(readers: Readers, seconds: float) -> AsyncIterator[Bar]:
+async def measure(readers: Readers, seconds: float, only: str) -> AsyncIterator[Bar]:
     served = readers.served
     began = time.monotonic()
     await readers.wait_until_ready()
     yield Bar("first answer, after its start", time.monotonic() - began, "s")
     yield Bar("the same, processor time", served.busy, "s")
+    for name, part in _PARTS.items():
+        if only in {"", name}:
+            async for bar in part(readers, seconds):
+                yield bar
+
+
+async def measure_idle(readers: Readers, seconds: float) -> AsyncIterator[Bar]:
+    served = readers.served
     await asyncio.sleep(75)  # a first look at what is held, and nobody asks any more
     busy, began = served.busy, time.monotonic()
     await asyncio.sleep(seconds)
     yield Bar("idle: processor", _share(served, busy, began), "%", 3)
     yield Bar("idle, with store: memory", served.mebibytes, "MiB", 320)
+
+
+async def measure_answers(readers: Readers, seconds: float) -> AsyncIterator[Bar]:
+    served = readers.served
     await readers.change(10)
     await readers.open_streams(STREAMS)
     await asyncio.sleep(SETTLE_SECONDS)
     readers.lags.clear()
+    served.signal(signal.SIGUSR1)
     busy, began = served.busy, time.monotonic()
     times = await readers.ask_often(seconds)
     what = f"{PER_SECOND} answers/s, {STREAMS} streams, 10 changes/s"
@@ -203,6 +234,11 @@ async def measure(readers: Readers, seconds: float) -> AsyncIterator[Bar]:
     yield Bar(f"{what}: processor", _share(served, busy, began), "%")
     yield Bar(f"{what}: from event to stream, p95", _find_quantile(readers.lags, 0.95), "s", 1.5)
     yield Bar(f"{STREAMS} streams: memory", served.mebibytes, "MiB", 400)
+    served.signal(signal.SIGUSR2)
+
+
+async def measure_changes(readers: Readers, seconds: float) -> AsyncIterator[Bar]:
+    served = readers.served
     await readers.open_streams(FEW_STREAMS)
     await readers.change(100)
     await asyncio.sleep(SETTLE_SECONDS)
@@ -214,6 +250,9 @@ async def measure(readers: Readers, seconds: float) -> AsyncIterator[Bar]:
     yield Bar(f"{what}: from event to stream, p50", _find_quantile(readers.lags, 0.5), "s")
     yield Bar(f"{what}: from event to stream, p95", _find_quantile(readers.lags, 0.95), "s", 1.5)
     yield Bar(f"{what}: memory", served.mebibytes, "MiB", 400)
+
+
+_PARTS: Final = {"idle": measure_idle, "answers": measure_answers, "changes": measure_changes}
 
 
 def _share(served: Served, busy: float, began: float) -> float:
@@ -235,13 +274,15 @@ def run_stand_in(options: argparse.Namespace) -> Iterator[int]:
 
 
 @contextmanager
-def run_serve(port: int, directory: Path) -> Iterator[Served]:
+def run_serve(port: int, directory: Path, *, holds: bool) -> Iterator[Served]:
     """Run ``koord serve``, which follows the stand-in."""
     config, kubeconfig, log = (directory / name for name in ("config.yaml", "kubeconfig", "log"))
     config.write_text(_CONFIG.format(store=directory / "see.db"))
     kubeconfig.write_text(_KUBECONFIG.format(port=port))
-    koord = Path(sys.executable).with_name("koord")
-    command = [koord, "serve", "--kubeconfig", kubeconfig, "--config", config]
+    noted = directory / "holds.json" if holds else None
+    koord = [sys.executable, "-m", "benchmarks.serve_holds", noted] if holds else []
+    koord = koord or [Path(sys.executable).with_name("koord")]
+    command = [*koord, "serve", "--kubeconfig", kubeconfig, "--config", config]
     with (
         log.open("w") as written,
         subprocess.Popen(command, stdout=written, stderr=written) as process,
@@ -250,7 +291,8 @@ def run_serve(port: int, directory: Path) -> Iterator[Served]:
             while not (line := re.search(r'.*"Serving answers".*', log.read_text())):
                 assert process.poll() is None, log.read_text()
                 time.sleep(0.05)
-            yield Served(process.pid, f"http://127.0.0.1:{json.loads(line[0])['port']}")
+            address = f"http://127.0.0.1:{json.loads(line[0])['port']}"
+            yield Served(process.pid, address, noted)
         finally:
             process.send_signal(signal.SIGTERM)
 
@@ -263,7 +305,7 @@ async def print_bars(options: argparse.Namespace, served: Served, port: int) -> 
     ) as session:
         readers = Readers(session, served, f"http://127.0.0.1:{port}")
         print("| What | measured | bar |\n|---|---|---|")
-        async for bar in measure(readers, options.seconds):
+        async for bar in measure(readers, options.seconds, options.only):
             print(bar.line, flush=True)
         await readers.open_streams(0)
 
@@ -274,13 +316,16 @@ def main() -> None:
     parser.add_argument("--pods", type=int, default=50_000)
     parser.add_argument("--units", type=int, default=10_000)
     parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--only", choices=sorted(_PARTS), default="", help="this part alone")
+    parser.add_argument("--holds", action="store_true", help="name what kept questions waiting")
     options = parser.parse_args()
     with (
         tempfile.TemporaryDirectory() as directory,
         run_stand_in(options) as port,
-        run_serve(port, Path(directory)) as served,
+        run_serve(port, Path(directory), holds=options.holds) as served,
     ):
         asyncio.run(print_bars(options, served, port))
+        served.print_holds()
         print("load of this machine at the end:", *os.getloadavg())
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Generator
 from dataclasses import fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -12,11 +13,13 @@ from tests.builders import make_node, make_pod, make_pod_group, make_quota
 from tests.cli.readings import NOW, make_condition
 from tests.cluster import make_cluster
 
-from koord.answers import queue_view
+from koord.answers import queue_sight, queue_view, reported_queue
 from koord.answers.encoding import encode
+from koord.answers.in_steps import finish
 from koord.answers.queue_sight import SeenEntries, WaitingQueue, hide_others
 from koord.answers.reading import Reading, Target, TargetDetails, TargetKind
 from koord.answers.redaction import Sight
+from koord.answers.reported_queue import ReportedQueue
 from koord.answers.reports import Reported, make_report
 from koord.answers.standing import QueueStanding
 from koord.answers.waiting import find_waiting
@@ -192,6 +195,49 @@ def test_an_order_that_is_shared_between_askers_is_that_of_each_of_them(
         seen = queue.see(sight)
         for _ in range(2):
             assert list(select(seen, query, QUEUE)) == select(tuple(seen), query, QUEUE)
+
+
+def test_steps_between_questions_change_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The state before answers as it did, and the next one as if it was computed at once."""
+    monkeypatch.setattr(reported_queue, "STEP_UNITS", 2)
+    monkeypatch.setattr(queue_sight, "STEP_ENTRIES", 2)
+    cluster, last = make_scene(), None
+    query = parse_query({"sort": "-since"}, QUEUE, "i")
+    for number, code in enumerate(("NotKnown", "NoDomainFits", "InsufficientNodes", "NotKnown")):
+        if number == 2:
+            cluster.pods(make_pod("team-b/waits").gpu(4).created(NOW - 60).running("n0"))
+        cluster.pods(make_pod(f"team-c/late-{number}").gpu(1).created(NOW - 95 + number))
+        snapshot = Snapshot(follow(cluster, team_a__moe_0=code), HERE, number, NOW)
+        steps = 0
+        for part in PARTS:
+            made = part(snapshot)
+            for _ in made if isinstance(made, Generator) else ():
+                steps += 1
+                for sight in SIGHTS if last is not None else ():
+                    seen = last[0].seen_with(sight).waiting
+                    assert (tuple(seen), tuple(select(seen, query, QUEUE))) == last[1][sight]
+        assert steps > (8 if last else 2)
+        at_once = finish(ReportedQueue().view(snapshot.reading))
+        told = {}
+        for sight in SIGHTS:
+            seen = snapshot.seen_with(sight).waiting
+            told[sight] = tuple(seen), tuple(select(seen, query, QUEUE))
+            assert told[sight][0] == hide_others(at_once, sight)
+            assert list(told[sight][1]) == select(told[sight][0], query, QUEUE)
+        last = snapshot, told
+
+
+def test_what_is_behind_a_page_is_compared_without_putting_it_together() -> None:
+    cluster, query = make_scene(), parse_query({}, QUEUE, "i")
+
+    def find_rest(sight: Sight, **reports: str) -> Any:
+        snapshot = Snapshot(follow(cluster, **reports), HERE, 1, NOW).seen_with(sight)
+        return select(snapshot.waiting, query, QUEUE)[1:]
+
+    for sight in (Sight(), Sight(frozenset({"team-b"}), nodes=False)):
+        before = find_rest(sight)
+        assert before == find_rest(sight)
+        assert before != find_rest(sight, team_b__waits="InsufficientNodes")
 
 
 async def test_who_asks_waits_for_one_event_of_streams_at_most() -> None:

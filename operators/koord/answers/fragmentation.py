@@ -7,7 +7,7 @@ of used, held, free, stranded, broken and down. Decides nothing.
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, TypedDict
+from typing import TYPE_CHECKING, Final, TypedDict
 
 import numpy as np
 
@@ -27,6 +27,9 @@ from koord.core.model.pod_charge import node_charged
 from koord.core.model.pods import Handling, Pod, PodShape
 from koord.core.model.units import CPU, MEMORY, PODS
 from koord.isolation import Isolation
+
+if TYPE_CHECKING:
+    from koord.core.device.model import DeviceReport
 
 _MODEL_LABELS: Final = (MODEL_LABEL, "nvidia.com/gpu.product", "amd.com/gpu.product-name")
 _STOPPING: Final = frozenset({"NoSchedule", "NoExecute"})
@@ -182,8 +185,10 @@ class CountedNodes:
     """The GPUs of the nodes of one state, which are counted again where something has changed."""
 
     def __init__(self) -> None:
-        self._counted: dict[str, tuple[Node, NodeGpus]] = {}
-        """Node -> the object that its GPUs were counted from, and they."""
+        self._counted: dict[str, tuple[Node, DeviceReport | None, NodeGpus]] = {}
+        """Node -> the objects that its GPUs were counted from, and they."""
+        self._use_read = 0
+        """The last change of the use of devices that was counted."""
         self._amounts: Ints | None = None
         """What there was and what was used of each row then, of all that GPUs are counted by."""
         self._per_gpu: Mapping[str, int] = {}
@@ -216,6 +221,9 @@ class CountedNodes:
         before = self._counted if per_gpu == self._per_gpu else {}
         self._counted, self._per_gpu = {}, per_gpu
         is_other = self._compare(_list_amounts(cycle))
+        use = devices.changes_of_use
+        is_used_otherwise = frozenset(use.after(self._use_read))
+        self._use_read = use.last
 
         def count(node: Node, row: int) -> NodeGpus:
             report = devices.reports.get(node.name)
@@ -230,17 +238,22 @@ class CountedNodes:
             return _strand(gpus, node, cycle, row, per_gpu) if gpus.total else gpus
 
         for name, row in state.table.live_rows():
-            node, kept = state.table.node_at(row), before.get(name)
-            if kept is not None and kept[0] is node and not is_other[row]:
-                gpus: NodeGpus | None = kept[1]
+            node, report, kept = (
+                state.table.node_at(row),
+                devices.reports.get(name),
+                before.get(name),
+            )
+            is_same = kept is not None and kept[0] is node and kept[1] is report
+            if kept is not None and is_same and not is_other[row] and name not in is_used_otherwise:
+                gpus: NodeGpus | None = kept[2]
             else:
                 gpus = _ISOLATED.call(name, count, node, row)
-                if kept is not None and gpus == kept[1]:
-                    gpus = kept[1]  # the same object as long as it says the same
+                if kept is not None and gpus == kept[2]:
+                    gpus = kept[2]  # the same object as long as it says the same
             if gpus is None:
                 continue
-            if name not in partly_held and name not in devices.reports:
-                self._counted[name] = node, gpus
+            if name not in partly_held:
+                self._counted[name] = node, report, gpus
             if gpus.total:
                 yield gpus
 

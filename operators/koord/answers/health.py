@@ -15,8 +15,9 @@ from koord.answers.encoding import Encoded, encode
 from koord.answers.fragmentation import count_gpus_of_nodes
 from koord.answers.pod_tallies import tally_pods
 from koord.answers.redaction import Sight, redact
+from koord.core.device.model import DeviceReport
 from koord.core.device.plugin import Devices
-from koord.core.device.status import observe_devices
+from koord.core.device.status import NodeDeviceStatus, observe_devices
 from koord.core.engine.state import ClusterState
 from koord.core.gang.quorum import find_lost
 from koord.core.model.device_names import GPU
@@ -221,41 +222,73 @@ def _describe_node(node: Node) -> _Described | None:
 
 
 def _find_devices(state: ClusterState, _now: float) -> Iterator[HealthFinding]:
+    return state.follower(SickDevices, SickDevices).find(state)
+
+
+class SickDevices:
+    """What is to be said of the devices of one state: looked for again where their use changed."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, tuple[DeviceReport, tuple[HealthFinding, ...]]] = {}
+        """Node -> what it reported, and what was found."""
+        self._use_read = 0
+        """The last change of their use that was looked at."""
+
+    def find(self, state: ClusterState) -> Iterator[HealthFinding]:
+        """Yield it by name of the node."""
+        plugin, before = state.plugin(Devices), self._found
+        use, self._found = plugin.changes_of_use, {}
+        changed = frozenset(use.after(self._use_read))
+        self._use_read = use.last
+        for name in sorted(plugin.reports):
+            report = plugin.reports[name]
+            of_report, findings = before.get(name, (None, None))
+            if findings is None or of_report is not report or name in changed:
+                findings = _ISOLATED.call(name, _describe_devices, state, report)
+            if findings is not None:
+                self._found[name] = report, findings
+        for _, findings in self._found.values():
+            yield from findings
+
+
+def _describe_devices(state: ClusterState, report: DeviceReport) -> tuple[HealthFinding, ...]:
     plugin = state.plugin(Devices)
-    for name in sorted(plugin.reports):
-        report = plugin.reports[name]
-        status = observe_devices(plugin, report, state.pods)
-        for device in status.unhealthy:
-            yield HealthFinding(
-                SickSubject("Node", name, device=f"{device.kind} {device.minor}"),
-                "Recovering" if device.is_recovering else "DeviceUnhealthy",
-                Severity.WARNING if device.is_recovering else Severity.ERROR,
-                "it is healthy again and not used yet"
-                if device.is_recovering
-                else "its Device reports it as unhealthy",
-                f"koord devices {name}",
-                since=0.0 if device.is_recovering else device.since,
-                gpus_out=int(device.kind == GPU),
-                units=device.pods,
-            )
-        if status.problems:
-            path, problem = status.problems[0]
-            yield HealthFinding(
-                SickSubject("Device", name),
-                "InvalidEntries",
-                Severity.WARNING,
-                f"{plural(len(status.problems), 'entry')} cannot be used: {path} {problem}",
-                "mend what writes it: the agent of the node, or koordlet",
-            )
-        if status.strayed:
-            yield HealthFinding(
-                SickSubject("Device", name),
-                str(status.records),
-                Severity.WARNING,
-                status.describe_records(),
-                "restart those pods when it suits them: they may use devices of others",
-                units=tuple(sorted({pod for pod, _ in status.strayed})),
-            )
+    status = observe_devices(plugin, report, state.pods)
+    return tuple(_describe_status(report.node, status))
+
+
+def _describe_status(name: str, status: NodeDeviceStatus) -> Iterator[HealthFinding]:
+    for device in status.unhealthy:
+        yield HealthFinding(
+            SickSubject("Node", name, device=f"{device.kind} {device.minor}"),
+            "Recovering" if device.is_recovering else "DeviceUnhealthy",
+            Severity.WARNING if device.is_recovering else Severity.ERROR,
+            "it is healthy again and not used yet"
+            if device.is_recovering
+            else "its Device reports it as unhealthy",
+            f"koord devices {name}",
+            since=0.0 if device.is_recovering else device.since,
+            gpus_out=int(device.kind == GPU),
+            units=device.pods,
+        )
+    if status.problems:
+        path, problem = status.problems[0]
+        yield HealthFinding(
+            SickSubject("Device", name),
+            "InvalidEntries",
+            Severity.WARNING,
+            f"{plural(len(status.problems), 'entry')} cannot be used: {path} {problem}",
+            "mend what writes it: the agent of the node, or koordlet",
+        )
+    if status.strayed:
+        yield HealthFinding(
+            SickSubject("Device", name),
+            str(status.records),
+            Severity.WARNING,
+            status.describe_records(),
+            "restart those pods when it suits them: they may use devices of others",
+            units=tuple(sorted({pod for pod, _ in status.strayed})),
+        )
 
 
 def _find_stuck(state: ClusterState, now: float) -> Iterator[HealthFinding]:

@@ -10,6 +10,7 @@ from heapq import nsmallest
 from typing import Final
 
 from koord.answers.fragmentation import ModelFragmentation
+from koord.answers.placed_entries import PlacedEntries
 from koord.answers.queue_sight import hide_others
 from koord.answers.queue_view import QueueEntry
 from koord.answers.quota_view import QuotaView
@@ -59,15 +60,19 @@ def view_overview(
     sick: int,
 ) -> Overview:
     """Sum up what waits, in order, GPUs by model, and quotas, with the names of all."""
-    counts = Counter(entry.reason.code for entry in waiting)
+    rows = waiting.unplaced if isinstance(waiting, PlacedEntries) else waiting
+    counts = Counter(entry.reason.code for entry in rows)
     classes: Counter[ReasonClass | None] = Counter()
     for code, count in counts.items():
         classes[class_of(code)] += count
     return Overview(
         gpus=sum_gpus(models),
         waiting={str(each): classes[each] for each in ReasonClass},
-        waiting_pods=sum(entry.pods for entry in waiting),
-        longest=tuple(nsmallest(MOST_SHOWN, waiting, key=lambda entry: entry.since)),
+        waiting_pods=sum(entry.pods for entry in rows),
+        longest=tuple(
+            waiting[at]
+            for at in nsmallest(MOST_SHOWN, range(len(rows)), key=lambda at: rows[at].since)
+        ),
         over=tuple(quota.summary.name for quota in quotas if quota.over),
         sick=sick,
     )

@@ -8,9 +8,10 @@ from collections import Counter
 from collections.abc import Hashable, Iterable
 from typing import TYPE_CHECKING, TypeVar
 
+from koord.answers.gpus import measure_gpus
 from koord.core.engine.state import ClusterState
 from koord.core.model.pod_charge import node_charged
-from koord.core.model.pods import Handling, Pod, PodShape
+from koord.core.model.pods import Handling, Pod, PodShape, hold_owner_of
 from koord.core.quota.cache import QuotaCache
 
 if TYPE_CHECKING:
@@ -36,6 +37,10 @@ class PodTallies:
         """How many pods hold room, by the identity of their shape: thousands share one."""
         self.shapes: dict[int, PodShape] = {}
         """The shapes of those by their identity."""
+        self.milli_gpus: Counter[str] = Counter()
+        """Node -> thousandths of GPUs that pods hold there, those of reservations left out."""
+        self.used_of: Counter[str] = Counter()
+        """What is reserved, by uid -> thousandths of GPUs of it that pods use."""
         self._feed = state.feed()
         self._pods: dict[str, Pod] = {}
         """Those that are counted, as they were then."""
@@ -78,6 +83,11 @@ class PodTallies:
         elif node_charged(pod):
             self.holding[id(pod.shape)] += 1
             self.shapes[id(pod.shape)] = pod.shape
+        if _holds(pod):
+            amount, hold = measure_gpus(pod).amount, hold_owner_of(pod.allocations)
+            self.milli_gpus[pod.node] += amount
+            if hold:
+                self.used_of[hold] += amount
 
     def _forget(self, pod: Pod) -> None:
         _subtract(self.namespaces, pod.namespace)
@@ -88,6 +98,11 @@ class PodTallies:
             _subtract(self.holding, shape)
             if shape not in self.holding:
                 del self.shapes[shape]
+        if _holds(pod):
+            amount, hold = measure_gpus(pod).amount, hold_owner_of(pod.allocations)
+            _subtract(self.milli_gpus, pod.node, amount)
+            if hold:
+                _subtract(self.used_of, hold, amount)
 
     def _follow_quotas(self, cache: QuotaCache, changed: Iterable[Pod]) -> None:
         bindings = cache.bindings_version, cache.catalog.bindings
@@ -109,8 +124,14 @@ class PodTallies:
             _subtract(self.quotas, pair)
 
 
-def _subtract(counts: Counter[K], key: K) -> None:
-    counts[key] -= 1
+def _holds(pod: Pod) -> bool:
+    """Whether a pod has what it holds, and not what is held for others."""
+    is_counted = pod.handling not in {Handling.RESERVE, Handling.STAND_IN}
+    return bool(pod.node) and is_counted and not pod.phase.is_terminal
+
+
+def _subtract(counts: Counter[K], key: K, amount: int = 1) -> None:
+    counts[key] -= amount
     if not counts[key]:
         del counts[key]
 

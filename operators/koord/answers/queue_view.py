@@ -100,6 +100,18 @@ class QueueEntry:
             self.placed,
         )
 
+    def is_moved(self, before: "QueueEntry") -> bool:
+        """Whether it is the same as before, or the same at another place."""
+        return self is before or (
+            before.names is self.names
+            and before.reason is self.reason
+            and before.standing is self.standing
+            and before.quotas is self.quotas
+            and (before.pods, before.required, before.gpus, before.since)
+            == (self.pods, self.required, self.gpus, self.since)
+            and (before.priority, before.is_repair) == (self.priority, self.is_repair)
+        )
+
 
 def view_queue(
     state: ClusterState,

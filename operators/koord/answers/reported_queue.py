@@ -8,7 +8,9 @@ why one unit waits now asks for its explanation, which is planned.
 from dataclasses import dataclass, replace
 from typing import Final
 
+from koord.answers.in_steps import Steps
 from koord.answers.pending import find_pending, find_queue
+from koord.answers.placed_entries import EntryHolder, PlacedEntries, SingleEntry
 from koord.answers.queue_view import (
     QueueEntry,
     QueuePlace,
@@ -30,6 +32,9 @@ from koord.isolation import Isolation
 _ISOLATED: Final = Isolation("answers")
 _GATED: Final = "SchedulingGated"
 """The API server's own reason for pods with gates: it says nothing of why they wait."""
+STEP_UNITS: Final = 2000
+"""That are looked at in one step. One that is new counts for several."""
+_NEW_UNIT: Final = 10
 
 
 @dataclass(slots=True)
@@ -52,36 +57,46 @@ class ReportedQueue:
     def __init__(self) -> None:
         self._rows: dict[UnitKey, _ReportedRow] = {}
 
-    def view(self, reading: Reading) -> tuple[QueueEntry, ...]:
+    def view(self, reading: Reading) -> Steps[PlacedEntries]:
         """Return what waits: units in order, then what is not complete, by name."""
         state = reading.state
         queue, units = find_queue(state), find_pending(state)
+        yield
         preempting = {each.unit for each in state.nominations}
         bindings = state.quotas.bindings_version
-        rows, entries, ahead = dict[UnitKey, _ReportedRow](), list[QueueEntry](), 0
-        for position, unit in enumerate(units, start=1):
+        rows, ahead, before, done = dict[UnitKey, _ReportedRow](), list[int](), 0, 0
+        for unit in units:
+            if done >= STEP_UNITS:
+                yield
+                done = 0
+            done += 1
             row = self._rows.get(unit.key)
             if row is None or row.unit is not unit or row.bindings is not bindings:
-                row = _ISOLATED.call(unit.key, _make_row, state, unit, bindings)
+                place = QueuePlace(len(rows) + 1, before)
+                row = _ISOLATED.call(unit.key, _make_row, state, unit, bindings, place)
+                done += _NEW_UNIT
             if row is None:
                 continue
             victims = find_preempting(state, unit.key) if unit.key in preempting else None
             _update(row, reading, victims)
-            row.entry = row.entry.move_to(position, ahead)
             rows[unit.key] = row
-            entries.append(row.entry)
-            ahead += row.entry.gpus
+            ahead.append(before)
+            before += row.entry.gpus
         self._rows = rows
-        return (*entries, *view_incomplete(state, queue))
+        yield
+        incomplete = [SingleEntry(entry) for entry in view_incomplete(state, queue)]
+        holders: list[EntryHolder] = [*rows.values(), *incomplete]
+        none = [0] * len(incomplete)
+        return PlacedEntries(holders, [*range(1, len(rows) + 1), *none], [*ahead, *none])
 
 
-def view_reported_queue(reading: Reading) -> tuple[QueueEntry, ...]:
+def view_reported_queue(reading: Reading) -> Steps[PlacedEntries]:
     """Return what waits, without planning any of it."""
     return reading.state.follower(ReportedQueue, ReportedQueue).view(reading)
 
 
-def _make_row(state: ClusterState, unit: Unit, bindings: object) -> _ReportedRow:
-    entry = make_entry(state, unit, QueuePlace(0, 0), NOT_KNOWN)
+def _make_row(state: ClusterState, unit: Unit, bindings: object, place: QueuePlace) -> _ReportedRow:
+    entry = make_entry(state, unit, place, NOT_KNOWN)
     pods = tuple(pod.key for pod in unit.pods)
     return _ReportedRow(unit, gangs_of(unit), pods, bindings, None, None, None, entry)
 

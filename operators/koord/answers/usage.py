@@ -12,7 +12,7 @@ from typing import Any, Final
 from koord.answers.encoding import encode
 from koord.answers.fragmentation import model_of
 from koord.answers.gpus import MilliGpus, measure_gpus
-from koord.answers.usage_levels import find_cluster_levels, find_quota_levels
+from koord.answers.usage_levels import find_cluster_levels_in_steps, find_quota_levels
 from koord.core.engine.state import ClusterState
 from koord.core.model.koordinator_class import find_class_by_priority
 from koord.core.model.pods import Handling, Pod
@@ -167,7 +167,7 @@ def look_in_steps(
 
     Between two steps the state may change: what each pod holds is told as of one of them.
     """
-    cluster = find_cluster_levels(state)
+    cluster = yield from find_cluster_levels_in_steps(state)
     at, quotas = _ms(now), state.quotas
     levels = find_quota_levels(quotas.solutions.values(), at) if quotas.is_in_use else {}
     segments = list[Segment]()

@@ -11,10 +11,11 @@ import numpy as np
 
 from koord.answers.fragmentation import NodeGpus, count_gpus_of_nodes, model_of
 from koord.answers.gpus import MILLI, count_slices, measure_gpus
+from koord.answers.in_steps import Steps, finish
+from koord.answers.pod_tallies import tally_pods
 from koord.core.engine.arrays import Ints
 from koord.core.engine.state import ClusterState
 from koord.core.model.device_names import CARDS, GPU_CORE, GPU_MEMORY_RATIO, KOORD_GPU, WHOLE
-from koord.core.model.pods import Handling, Pod, hold_owner_of
 from koord.core.quota.model import QuotaName
 from koord.core.quota.share_terms import find_lent
 from koord.core.quota.solve import Solution
@@ -25,6 +26,8 @@ from koord.core.usage.slices import SEVENTHS, measure_slices
 _SHARES: Final = (KOORD_GPU, GPU_CORE, GPU_MEMORY_RATIO)
 _MOST: Final = 1 << 50
 """More than any cluster has; what somebody writes beyond it does not overflow."""
+STEP_NODES: Final = 1000
+"""That are looked at in one step."""
 
 
 def find_quota_levels(solutions: Iterable[Solution], at: int = 0) -> Mapping[QuotaName, QuotaLevel]:
@@ -89,19 +92,29 @@ def find_cluster_levels(state: ClusterState) -> Mapping[str, Mapping[GpuState, i
     What pods hold is used wherever it is; what is left of a node that is not ready or cordoned is
     down.
     """
+    return finish(find_cluster_levels_in_steps(state))
+
+
+def find_cluster_levels_in_steps(
+    state: ClusterState,
+) -> Steps[Mapping[str, Mapping[GpuState, int]]]:
+    """Do the same in short steps: of the state as it is at the first one."""
     state.refresh()
-    used, reserved = _find_held(state.pods.values())
+    used, reserved = _find_held(state)
     gpus = count_gpus_of_nodes(state)
+    nodes = [state.table.node_at(row) for _, row in state.table.live_rows()]
     levels: dict[str, Counter[GpuState]] = {}
-    for name, row in state.table.live_rows():
-        node = state.table.node_at(row)
+    for at, node in enumerate(nodes):
+        if at % STEP_NODES == 0:
+            yield
+        name = node.name
         counted = gpus.get(name) or NodeGpus(name, "", 0, 0, 0, is_down=node.has_failed)
         total = counted.total * MILLI + measure_slices(count_slices(node.allocatable))
         if not total:
             continue
         is_down = counted.is_down or node.is_unschedulable
         wanted = {
-            GpuState.USED: used[name],
+            GpuState.USED: used.get(name, 0),
             GpuState.RESERVED: reserved[name],
             GpuState.BROKEN: counted.broken * MILLI,
             GpuState.DOWN: total if is_down else 0,
@@ -121,20 +134,11 @@ def divide(total: int, wanted: Mapping[GpuState, int]) -> Mapping[GpuState, int]
     return {**parts, GpuState.IDLE: left}
 
 
-def _find_held(pods: Iterable[Pod]) -> tuple[Counter[str], Counter[str]]:
+def _find_held(state: ClusterState) -> tuple[Mapping[str, int], Counter[str]]:
     """Return by node what pods hold, and what reservations hold that no pod uses."""
-    held, used_of, holds = Counter[str](), Counter[str](), list[Pod]()
-    for pod in pods:
-        if not pod.node or pod.phase.is_terminal or pod.handling is Handling.STAND_IN:
-            continue
-        if pod.handling is Handling.RESERVE:
-            holds.append(pod)
-            continue
-        amount = measure_gpus(pod).amount
-        held[pod.node] += amount
-        if hold := hold_owner_of(pod.allocations):
-            used_of[hold] += amount
-    reserved = Counter[str]()
-    for pod in holds:
-        reserved[pod.node] += max(0, measure_gpus(pod).amount - used_of[pod.uid])
-    return held, reserved
+    tallies, reserved = tally_pods(state), Counter[str]()
+    for pod in tallies.reserving.values():
+        if pod.node and not pod.phase.is_terminal:
+            left = measure_gpus(pod).amount - tallies.used_of[pod.uid]
+            reserved[pod.node] += max(0, left)
+    return dict(tallies.milli_gpus), reserved

@@ -1,9 +1,10 @@
 """What waits, as far as a reading of the cluster tells: the queue with what only operators know."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from koord.answers.in_steps import Steps, finish
 from koord.answers.queue_sight import hide_others
 from koord.answers.queue_view import QueueEntry, QueuePlace, view_queue
 from koord.answers.reading import KindName, Reading, Target, is_unknown, keep_known
@@ -16,21 +17,31 @@ from koord.core.model.reasons import Reason
 
 def find_waiting(
     reading: Reading, target: Target, is_over: Callable[[], bool] | None = None
-) -> tuple[QueueEntry, ...]:
+) -> Sequence[QueueEntry]:
     """Return what waits, as far as it can be known from what was read in the target's namespace.
 
     Of a cluster that is listed once all is planned, and the operators' reason stands where ours is
     not certain, or cannot be found here. With ``is_over``, until that is true, it is foreseen when
     units start. Of one that is followed nothing is planned: what the operators reported is told.
     """
+    return finish(find_waiting_in_steps(reading, target, is_over))
+
+
+def find_waiting_in_steps(
+    reading: Reading, target: Target, is_over: Callable[[], bool] | None = None
+) -> Steps[Sequence[QueueEntry]]:
+    """Do what ``find_waiting`` does, in short steps where nothing is planned."""
     reading.state.refresh()
     if reading.is_followed:
-        waiting_units: Iterable[QueueEntry] = _keep_known(view_reported_queue(reading), reading)
+        waiting_units: Iterable[QueueEntry] = yield from view_reported_queue(reading)
+        waiting_units = _keep_known(waiting_units, reading)
     else:
         waiting_units = _view_planned(reading, target, is_over)
     if reading.extent_of(KindName.PODS) is not None or is_unknown(reading, KindName.POD_GROUPS):
         placed = (_placed(entry, reading) for entry in waiting_units)
         waiting_units = sorted(placed, key=_order_of)
+    if reading.sight.is_whole and isinstance(waiting_units, Sequence):
+        return waiting_units
     return hide_others(waiting_units, reading.sight)
 
 

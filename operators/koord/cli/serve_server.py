@@ -73,6 +73,9 @@ MakeCertificate = Callable[[Collection[str]], ServerCertificate | None]
 SERVICE: Final = "koord-serve"
 SWITCH_SECONDS: Final = 0.001
 """How long the thread of answers goes on while that of connections waits to be run."""
+GC_THRESHOLDS: Final = 5_000, 10, 100
+"""Whoever asks waits for a collection of garbage, so they are short, and whole ones are rare: what
+answers leave is in no cycles but for what connections leave."""
 STREAMS_EACH: Final = 3
 WAITING_EACH: Final = 4
 _NO_LIBRARY: Final = (
@@ -175,9 +178,14 @@ async def _run(
 async def _keep_current(reader: ServeReader, snapshots: Snapshots) -> NoReturn:
     while not reader.is_read:  # noqa: ASYNC110 - rare, and quick enough
         await asyncio.sleep(0.05)
-    freeze_garbage_collection()
+    _freeze()
     log.info("The cluster is read")
     await snapshots.run()
+
+
+def _freeze() -> None:
+    freeze_garbage_collection()
+    gc.set_threshold(*GC_THRESHOLDS)
 
 
 def _make_store(see: SeeSettings) -> Kept | None:
@@ -211,7 +219,7 @@ async def _keep(
         seen = await snapshots.compute_in_steps(_look(snapshots, see.user_label, memory))
         if seen is not None and not has_looked:
             has_looked = True
-            freeze_garbage_collection()  # what is remembered of thousands of pods lives long, too
+            _freeze()  # what is remembered of thousands of pods lives long, too
         return seen
 
     await store.run(find, look, read_feed_token)

@@ -17,7 +17,7 @@ from koord.answers.hidden_amounts import (
     hide_in_quota,
 )
 from koord.answers.overview import Overview, see_overview, view_overview
-from koord.answers.queue_sight import QueueOrder, SeenQueue, WrittenEntries
+from koord.answers.queue_sight import QueueOrder, SeenQueue, WrittenEntries, rank_position
 from koord.answers.queue_view import QueueEntry
 from koord.answers.quota_view import QuotaView, encode_in_full, view_quota, view_quotas
 from koord.answers.redaction import HiddenName, redact
@@ -228,17 +228,22 @@ _format_since = lru_cache(maxsize=1 << 14)(format_time)
 
 
 def _unit_of(entry: QueueEntry) -> str:
+    return _unit_at(entry, entry.position)
+
+
+def _unit_at(entry: QueueEntry, position: int) -> str:
+    """Return the key of an entry that is at this position."""
     if len(entry.names) == 1:
         if not isinstance(entry.names[0], HiddenName):
             return f"{entry.kind}/{entry.names[0]}"
-        return f"{entry.kind}/#{entry.position}.{_format_since(entry.since)}"
+        return f"{entry.kind}/#{position}.{_format_since(entry.since)}"
     names = _names_of(entry)
-    hidden = "" if all(names) else f"#{entry.position}.{_format_since(entry.since)}"
+    hidden = "" if all(names) else f"#{position}.{_format_since(entry.since)}"
     return f"{entry.kind}/{','.join(names)}{hidden}"
 
 
 def _place_of(entry: QueueEntry) -> int:
-    return entry.position or 1 << 62  # what has none comes last
+    return rank_position(entry.position)
 
 
 def _spaces_of(entry: QueueEntry) -> set[str]:
@@ -258,14 +263,16 @@ def _sort_queue(entries: Sequence[QueueEntry], sort: str) -> Sequence[QueueEntry
     if not isinstance(entries, SeenQueue):
         return None
     name = sort.removeprefix("-")
-    return entries.sorted_by(QueueOrder(name, name != sort, QUEUE.sorts[name], _unit_of))
+    value = None if name == _BY_PLACE else QUEUE.sorts[name]
+    return entries.sorted_by(QueueOrder(name, name != sort, value, _unit_at))
 
 
+_BY_PLACE: Final = "position"
 _WRITTEN: Final = WrittenEntries()
 QUEUE: Final = ListForm(
     key=_unit_of,
     sorts={
-        "position": _place_of,
+        _BY_PLACE: _place_of,
         "since": lambda entry: entry.since,
         "gpus": lambda entry: entry.gpus,
         "pods": lambda entry: entry.pods,

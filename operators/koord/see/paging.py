@@ -220,14 +220,20 @@ def cut_page(
     }
 
 
-def _behind(chosen: Sequence[Entry], query: ListQuery, form: ListForm) -> list[Entry]:
+def _behind(chosen: Sequence[Entry], query: ListQuery, form: ListForm) -> Sequence[Entry]:
+    """Return what comes after the row where the page before ended: of entries that are in order."""
     order, after = form.sorts[query.sort], query.after
+    begin, end = 0, len(chosen)
     try:
-        if query.is_descending:
-            return [each for each in chosen if (order(each), form.key(each)) < after]  # type: ignore[operator]
-        return [each for each in chosen if (order(each), form.key(each)) > after]  # type: ignore[operator]
+        while begin < end:
+            middle = (begin + end) // 2
+            entry = chosen[middle]
+            rank = order(entry), form.key(entry)
+            is_behind = rank < after if query.is_descending else rank > after  # type: ignore[operator]
+            begin, end = (begin, middle) if is_behind else (middle + 1, end)
     except TypeError:
         raise InvalidQuery("continue: not what a page before this one gave") from None
+    return chosen[begin:]
 
 
 def _with_fields(row: Row, fields: Collection[str]) -> Row:

@@ -9,7 +9,7 @@ import logging
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -20,6 +20,7 @@ from koord.answers.envelope import AnswerGap
 from koord.answers.happenings import Subject
 from koord.answers.health import HealthFinding
 from koord.answers.hidden_amounts import hide_in_queue
+from koord.answers.in_steps import Steps, finish
 from koord.answers.outlook import limit_time
 from koord.answers.pod_tallies import tally_pods
 from koord.answers.queue_sight import SeenEntries, SeenQueue, WaitingQueue
@@ -29,7 +30,7 @@ from koord.answers.reading import Reading, Target
 from koord.answers.redaction import EVERYTHING, Sight
 from koord.answers.story import Story
 from koord.answers.usage import find_segments
-from koord.answers.waiting import find_waiting
+from koord.answers.waiting import find_waiting_in_steps
 from koord.core.usage.book import UsageBook
 from koord.core.usage.segments import Segment, Window
 from koord.kube.errors import KubeError
@@ -226,29 +227,34 @@ class Snapshot:
         return WaitingQueue(self.entries, seen)
 
     @cached_property
-    def entries(self) -> tuple[QueueEntry, ...]:
+    def entries(self) -> Sequence[QueueEntry]:
         """The same without what is known of who sees which of it."""
+        return finish(self.find_entries())
+
+    def find_entries(self) -> Steps[Sequence[QueueEntry]]:
         is_over = limit_time(_FORESIGHT_SECONDS, time.monotonic)
         everything = replace(self.reading, sight=EVERYTHING)
-        return find_waiting(everything, self.target, is_over)
+        return find_waiting_in_steps(everything, self.target, is_over)
 
 
-def find_what_waits(snapshot: Snapshot) -> object:
+def find_what_waits(snapshot: Snapshot) -> Steps[None]:
     """Compute what nearly all answers need: the least that is prepared."""
-    return snapshot.entries
+    entries = yield from snapshot.find_entries()
+    vars(snapshot).setdefault("entries", entries)  # where a cached property has its value
 
 
 def find_who_waits_where(snapshot: Snapshot) -> object:
     return snapshot.queue
 
 
-def find_what_others_see(snapshot: Snapshot) -> None:
+def find_what_others_see(snapshot: Snapshot) -> Steps[None]:
     """Compute what those see of the queue who asked for it lately, as far as they share it."""
-    snapshot.queue.prepare_all()
+    return snapshot.queue.prepare_all()
 
 
 Prepare = Callable[[Snapshot], object]
-"""Computes a part of answers before they are asked for. In the thread of answers, so quickly."""
+"""Computes a part of answers before they are asked for. In the thread of answers, so quickly, or in
+short steps, if it returns them."""
 
 
 class Snapshots:
@@ -377,17 +383,28 @@ class Snapshots:
         return await asyncio.get_running_loop().run_in_executor(executor, work)
 
     async def _prepare(self, snapshot: Snapshot) -> None:
+        """Compute the parts of answers in short steps; meanwhile the state stays as it is."""
         for part in self._parts:
-            await self._in_thread(self._answerer, partial(self._prepare_part, part, snapshot))
+            steps = self._prepare_part(part, snapshot)
+            while await self._in_thread(self._answerer, partial(self._take_step, steps)):
+                pass
 
-    def _prepare_part(self, part: Prepare, snapshot: Snapshot) -> None:
+    def _take_step(self, steps: Iterator[None]) -> bool:
+        """Return whether there is another one."""
         began = time.thread_time()
+        is_over = next(steps, True)
+        self._busy += time.thread_time() - began
+        return not is_over
+
+    @staticmethod
+    def _prepare_part(part: Prepare, snapshot: Snapshot) -> Iterator[None]:
         try:
-            part(snapshot)
+            steps = part(snapshot)
+            if isinstance(steps, Generator):
+                yield from steps
         except Exception:
             # Each answer that needs it says so.
             log.exception("A part of answers cannot be computed")
-        self._busy += time.thread_time() - began
 
     @property
     def _is_asked(self) -> bool:

@@ -8,7 +8,7 @@ documents: no route knows of streams. Knows no connection, and nobody who asks.
 
 import re
 import time
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -46,7 +46,7 @@ class Topic:
     """The last one; of a list its first page."""
     _rows: dict[str, tuple[Entry, Row]] = field(default_factory=dict)
     """Of the first page of a list, by key, with what each row was made of."""
-    _behind: list[Entry] = field(default_factory=list)
+    _behind: Sequence[Entry] = ()
     """What is behind the first page, as it was last: of it it is only told that it changed."""
 
     @property
@@ -105,7 +105,7 @@ class Topic:
             self._answer = answer
             return
         chosen = select(answer.value, query, form)
-        shown, self._behind = chosen[: query.limit], list(chosen[query.limit :])
+        shown, self._behind = chosen[: query.limit], chosen[query.limit :]
         written = {id(entry): row for entry, row in rows.values()}
 
         def write(entry: Entry) -> Row:
