@@ -443,6 +443,36 @@ def test_jobs_with_accelerators_opt_in(
     assert ["do not opt in" in message for message in look(text, facts)] == [True] * is_found
 
 
+SPARK = """
+apiVersion: sparkoperator.k8s.io/v1beta2
+kind: SparkApplication
+metadata: {name: etl}
+spec:
+  driver: {template: {metadata: {labels: {DRIVER}}, spec: {schedulerName: SCHEDULER}}}
+  executor: {template: {metadata: {labels: {quota.scheduling.koordinator.sh/name: etl}}}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("driver", "scheduler", "says"),
+    [
+        ("", "koord-scheduler", "is missing: drivers start before their executors"),
+        ("etl", "koord-scheduler", "etl: is that of the executors"),
+        ("drivers", "koord-scheduler", ""),
+        ("", "default-scheduler", ""),
+    ],
+)
+def test_a_driver_of_spark_without_a_quota_of_its_own_gets_a_note(
+    driver: str, scheduler: str, says: str
+) -> None:
+    label = f"quota.scheduling.koordinator.sh/name: {driver}" if driver else ""
+    text = SPARK.replace("DRIVER", label).replace("SCHEDULER", scheduler)
+    code, output = run("-", text=text)
+    assert code == 0, "it is no mistake"
+    assert says in output
+    assert output.startswith("note: ") is bool(says)
+
+
 def make_limit(gpus: int, name: str = "team", **more: object) -> Quota:
     return Quota(
         name, **{"namespace": "team", "tree": "", "namespaces": ()} | more, max={GPU: gpus}

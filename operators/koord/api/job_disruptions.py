@@ -67,7 +67,7 @@ def ignore_disruptions(document: Document) -> None:
     """Let the Jobs of an object ignore evictions, unless they say themselves what these are."""
     for _, job in find_jobs(document):
         template = job.get("template") or {}
-        if not _opts_in(template) or not _never_restarts(template) or _names_disruption(job):
+        if not opts_in(template) or not _never_restarts(template) or _names_disruption(job):
             continue
         policy = job.setdefault(POLICY, {})
         policy["rules"] = [make_rule(), *(policy.get("rules") or ())]
@@ -78,7 +78,7 @@ def find_disruption_problems(document: Document) -> Iterator[Problem]:
     yield from _find_role_problems(document)
     for path, job in find_jobs(document):
         template = job.get("template")
-        if not isinstance(template, Mapping) or not _opts_in(template) or _names_disruption(job):
+        if not isinstance(template, Mapping) or not opts_in(template) or _names_disruption(job):
             continue
         if _never_restarts(template):
             yield Problem(f"{path}.{POLICY}", "", _ADD)
@@ -92,7 +92,7 @@ def _find_role_problems(document: Document) -> Iterator[Problem]:
         return
     for name, role in to_map(to_map(document.get("spec")).get(roles.field)).items():
         policy = str(to_map(role).get("restartPolicy") or "")
-        if policy in roles.ends_with and _opts_in(to_map(to_map(role).get("template"))):
+        if policy in roles.ends_with and opts_in(to_map(to_map(role).get("template"))):
             text = _ROLE if policy else f"is missing, which means Never: {_ROLE}"
             yield Problem(f"spec.{roles.field}.{name}.restartPolicy", policy, text)
 
@@ -102,7 +102,7 @@ def _find_roles(version: str, kind: str) -> _Roles | None:
     return _ROLES.get((group, kind))
 
 
-def _opts_in(template: Mapping[str, Any]) -> bool:
+def opts_in(template: Mapping[str, Any]) -> bool:
     """Whether we place the pods of a template, or would where gate and scheduler are injected."""
     spec, metadata = to_map(template.get("spec")), to_map(template.get("metadata"))
     keys = {*to_map(metadata.get("labels")), *to_map(metadata.get("annotations"))}

@@ -29,6 +29,7 @@ from koord.api.manifest_text import (
     unfold,
 )
 from koord.api.parse import Problem
+from koord.api.spark_drivers import find_driver_problems
 from koord.cli.common import Context, ExitCode, Form, Kubeconfig, Output, fail, say
 from koord.cli.output import count_of, print_in
 from koord.plain_text import escape_line
@@ -220,7 +221,8 @@ def _find_each(
 
 
 def _find_advice(sources: list[LintSource]) -> Iterator[LintProblem]:
-    return _find_each(sources, find_disruption_problems)
+    yield from _find_each(sources, find_disruption_problems)
+    yield from _find_each(sources, find_driver_problems)
 
 
 def _read_profiles(sources: list[LintSource]) -> "LintedProfiles":
