@@ -18,39 +18,41 @@ SETTINGS = "owners: {enabled: true}\n"
 OVERLAY = str(ROOT / "manifests/overlays/owners")
 PLACED = "operators.koordinator.sh/Placed"
 JOBSET = "jobset.sigs.k8s.io/"
-CRD: dict[str, Any] = {
-    "apiVersion": "apiextensions.k8s.io/v1",
-    "kind": "CustomResourceDefinition",
-    "metadata": {
-        "name": "jobsets.jobset.x-k8s.io",
-        "annotations": {"api-approved.kubernetes.io": "unapproved, a part of it"},
-    },
-    "spec": {
-        "group": "jobset.x-k8s.io",
-        "scope": "Namespaced",
-        "names": {"kind": "JobSet", "plural": "jobsets", "singular": "jobset"},
-        "versions": [
-            {
-                "name": "v1alpha2",
-                "served": True,
-                "storage": True,
-                "schema": {
-                    "openAPIV3Schema": {
-                        "type": "object",
-                        "x-kubernetes-preserve-unknown-fields": True,
-                    }
-                },
-            }
-        ],
-    },
-}
+LWS = "leaderworkerset.sigs.k8s.io/"
+ANYTHING = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+
+
+def make_crd(group: str, kind: str, version: str) -> dict[str, Any]:
+    plural = f"{kind.lower()}s"
+    served = {"name": version, "served": True, "storage": True}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {
+            "name": f"{plural}.{group}",
+            "annotations": {"api-approved.kubernetes.io": "unapproved, a part of it"},
+        },
+        "spec": {
+            "group": group,
+            "scope": "Namespaced",
+            "names": {"kind": kind, "plural": plural, "singular": kind.lower()},
+            "versions": [{**served, "schema": {"openAPIV3Schema": ANYTHING}}],
+        },
+    }
+
+
+OWN_CRDS = (
+    make_crd("jobset.x-k8s.io", "JobSet", "v1alpha2"),
+    make_crd("leaderworkerset.x-k8s.io", "LeaderWorkerSet", "v1"),
+)
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
 @pytest.fixture
 def finding(quiet_cluster: Cluster, tmp_path: Path) -> Iterator[Cluster]:
     box = quiet_cluster.box
-    box.client.create(CRDS, CRD)
+    for crd in OWN_CRDS:
+        box.client.create(CRDS, crd)
     running = Operators(box, tmp_path, settings=SETTINGS)
     cluster = Cluster(box, running, quiet_cluster.namespace)
     running.start()
@@ -58,7 +60,7 @@ def finding(quiet_cluster: Cluster, tmp_path: Path) -> Iterator[Cluster]:
         yield cluster
         assert running.is_running(), running.log.read_text()[-3000:]
     finally:
-        for kind in ("jobset", "job", "statefulset"):
+        for kind in ("jobset", "leaderworkerset", "job", "statefulset"):
             with suppress(SandboxApiError):
                 box.kubectl("delete", kind, "--all", "-n", cluster.namespace)
         for pod in cluster.pods():
@@ -67,7 +69,8 @@ def finding(quiet_cluster: Cluster, tmp_path: Path) -> Iterator[Cluster]:
         cluster.remove_nodes()
         running.stop()
         box.kubectl("delete", "-k", OVERLAY, "--ignore-not-found")
-        box.kubectl("delete", "crd", CRD["metadata"]["name"])
+        for crd in OWN_CRDS:
+            box.kubectl("delete", "crd", crd["metadata"]["name"])
 
 
 def path_of(cluster: Cluster, collection: str) -> str:
@@ -169,3 +172,61 @@ def test_pods_with_our_gate_alone_start_as_their_owners_need_it(finding: Cluster
     assert len(finding.bound()) == 6
     finding.add_nodes(1)
     finding.expect(lambda: len(finding.bound()) == 10, "the JobSet starts as a whole")
+    watch_a_leader_start_with_room(finding)
+
+
+def submit_set(
+    cluster: Cluster, name: str, count: int, at: int, owner: dict[str, Any]
+) -> dict[str, Any]:
+    """Create a StatefulSet as the controller of LeaderWorkerSets does; return it."""
+    labels = {f"{LWS}group-index": "0", f"{LWS}worker-index": str(at)}
+    spec = {
+        "replicas": count,
+        "podManagementPolicy": "Parallel",
+        "selector": {"matchLabels": {"app": "x", **labels}},
+        "serviceName": name,
+        "template": template(cluster, labels),
+    }
+    metadata = {"name": name, "ownerReferences": [{**owner, "controller": True}]}
+    sets = path_of(cluster, "apps/v1/statefulsets")
+    return cluster.box.client.create(sets, {"metadata": metadata, "spec": spec})
+
+
+def name_owner(made: dict[str, Any], api_version: str, kind: str) -> dict[str, Any]:
+    meta = made["metadata"]
+    return {"apiVersion": api_version, "kind": kind, "name": meta["name"], "uid": meta["uid"]}
+
+
+def watch_a_leader_start_with_room(cluster: Cluster) -> None:
+    """The leader waits for room for its workers, keeps it for them, and they take it."""
+    spec = {
+        "startupPolicy": "LeaderReady",
+        "leaderWorkerTemplate": {"size": 3, "workerTemplate": template(cluster)},
+    }
+    body = {
+        "apiVersion": "leaderworkerset.x-k8s.io/v1",
+        "kind": "LeaderWorkerSet",
+        "metadata": {"name": "llm"},
+        "spec": spec,
+    }
+    sets = path_of(cluster, "leaderworkerset.x-k8s.io/v1/leaderworkersets")
+    owner = name_owner(
+        cluster.box.client.create(sets, body), "leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet"
+    )
+    cluster.add_nodes(2)
+    submit_set(cluster, "llm", 1, 0, owner)
+    cluster.expect(lambda: "llm-0" in cluster.pods(), "the leader is there")
+    cluster.expect_pod("llm-0", "InsufficientNodes")
+    _, _, message = cluster.condition(cluster.pods()["llm-0"], PLACED)
+    assert "it starts with room for 2 pods of role worker, which come later" in message
+    cluster.add_nodes(1)
+    cluster.expect_bound("llm-0")
+    cluster.expect_pod("llm-0", "PlacedWithRoom")
+    _, _, message = cluster.condition(cluster.pods()["llm-0"], PLACED)
+    assert "room for 2 pods of role worker is held on 2 nodes until" in message
+    submit_job(cluster, "thief", 1)
+    cluster.expect(lambda: "InsufficientNodes" in why(cluster), "others do not get it")
+    leader = name_owner(cluster.pods()["llm-0"], "v1", "Pod")
+    submit_set(cluster, "llm-0", 2, 1, leader)
+    cluster.expect_bound("llm-0-0", "llm-0-1")
+    cluster.expect_pod("llm-0", "Planned")

@@ -54,6 +54,17 @@ spec:
     size: 3
     workerTemplate: {{spec: {{containers: [{CONTAINER}]}}}}
 """
+LEADERS = f"""
+apiVersion: leaderworkerset.x-k8s.io/v1
+kind: LeaderWorkerSet
+metadata: {{name: llm}}
+spec:
+  replicas: 2
+  startupPolicy: LeaderReady
+  leaderWorkerTemplate:
+    size: 3
+    workerTemplate: {{spec: {{containers: [{CONTAINER}]}}}}
+"""
 MPI = f"""
 apiVersion: kubeflow.org/v2beta1
 kind: MPIJob
@@ -197,6 +208,34 @@ def test_each_group_of_a_leader_worker_set_is_a_gang_and_restarts_as_a_whole(clu
     cluster.expect(lambda: len(cluster.bound()) == 6, "and placed again")
 
 
+def make_ready(cluster, name):
+    """Have a pod become ready as its node would."""
+    patch = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+    cluster.box.kubectl(
+        *("patch", "pod", name, "-n", cluster.namespace, "--subresource", "status"),
+        *("--type", "strategic", "-p", json.dumps({"status": patch})),
+    )
+
+
+@real("lws")
+def test_leaders_whose_workers_come_later_do_not_take_the_room_of_each_others(cluster):
+    """There is room for four pods: two leaders would start, and leave none for three of one."""
+    cluster.add_nodes(2)
+    apply(cluster, LEADERS)
+    expect_made(cluster, 2)
+    cluster.expect(lambda: len(cluster.bound()) == 1, "one leader has its place")
+    (leader,) = cluster.bound()
+    assert "room for 2 pods of role worker is held" in explain(cluster, f"pod/{leader}")
+    make_ready(cluster, leader)
+    cluster.expect(lambda: len(cluster.pods()) == 4, "its workers are made")
+    cluster.expect(lambda: len(cluster.bound()) == 3, "and take the room")
+    cluster.add_nodes(1)
+    cluster.expect(lambda: len(cluster.bound()) == 4, "the other leader starts, too")
+    (other,) = {"llm-0", "llm-1"} - {leader}
+    make_ready(cluster, other)
+    cluster.expect(lambda: len(cluster.bound()) == 6, "with its workers")
+
+
 @real("mpi-operator")
 def test_launcher_and_workers_of_an_mpi_job_start_together(cluster):
     cluster.add_nodes(1)
@@ -258,5 +297,5 @@ def test_head_and_workers_of_a_ray_cluster_start_together_and_return_alone(clust
 
 
 def test_the_manifests_name_nothing_of_ours():
-    for text in (JOBSET, LWS, MPI, PYTORCH, RAY):
+    for text in (JOBSET, LWS, LEADERS, MPI, PYTORCH, RAY):
         assert "koord" not in yaml.safe_dump(yaml.safe_load(text))

@@ -9,6 +9,8 @@ from tests.autoscaler.test_requests import Play as RequestPlay
 from tests.builders import make_pod, make_pod_group
 from tests.cluster import SCORING, make_cluster
 from tests.isolation.plays import NAMES, Patch, fail_on_bad, is_bad, play
+from tests.owners.frameworks import Jobs
+from tests.owners.test_room_for_later_pods import leader_ready, submit
 
 from koord.controllers import decision_tracer
 from koord.controllers.decision_tracer import DecisionTracer
@@ -17,6 +19,7 @@ from koord.controllers.scale_up_requests import LOOK_SECONDS, RequestChannel
 from koord.core.autoscaler.demand import DemandFinder, NodeDemand
 from koord.core.autoscaler.options import AutoscalerOptions, Signal
 from koord.core.autoscaler.requests import unit_of
+from koord.core.awaited.plugin import AwaitedRooms
 from koord.core.owners.backlog import Backlog, Recheck
 
 
@@ -79,6 +82,15 @@ def requests(patch: Patch) -> list[str]:
         asyncio.run(requests.channel.tell(demands, now))
     made = {request.unit for request in requests.there}
     return [demand.pods[0].name for demand in demands if unit_of(demand) in made]
+
+
+@play("awaited-rooms")
+def rooms_for_later_pods(patch: Patch) -> list[str]:
+    jobs = Jobs(nodes=16)
+    for name in NAMES:
+        submit(jobs, leader_ready(name))
+    fail_on_bad(patch, AwaitedRooms, "_settle")
+    return [name.removesuffix("-0") for name in jobs.run()]
 
 
 @play("owner-looks")

@@ -11,7 +11,6 @@ import msgspec
 from tests.builders import make_node, make_pod
 from tests.cluster import FakeCluster
 
-from koord.api.gang import UPSTREAM_DEFAULTS
 from koord.api.owner_kinds import WorkloadKind, choose_owner_kinds
 from koord.core.gang.quorum import demands
 from koord.core.gang.start import make_start_id
@@ -20,6 +19,7 @@ from koord.core.model.gangs import GangSource
 from koord.core.model.pods import Handling, OwnerReference, Pod, PodPhase, RecordedPlan
 from koord.core.owners.model import OwnerObject
 from koord.core.owners.plugin import OwnerGangs, OwnerOptions
+from koord.domains.registry import make_translator_options
 from koord.kube.translate.owners import OwnerTranslator, make_rules
 from koord.kube.wire import WireCustomResource
 
@@ -40,7 +40,7 @@ def translate(document: dict[str, Any], own: tuple[WorkloadKind, ...] = ()) -> O
     whole = {**document, "metadata": meta | document["metadata"]}
     kind = find_kind(document["apiVersion"], document["kind"], own)
     wire = msgspec.json.decode(msgspec.json.encode(whole), type=WireCustomResource)
-    return OwnerTranslator(kind, UPSTREAM_DEFAULTS).translate(wire)
+    return OwnerTranslator(kind, make_translator_options()).translate(wire)
 
 
 def owned_by(document: dict[str, Any], uid: str = "") -> OwnerReference:
@@ -68,10 +68,10 @@ def pod_as_owner(pod: Pod) -> OwnerReference:
 class Jobs(FakeCluster):
     """A cluster whose planner finds gangs from owners."""
 
-    def __init__(self, nodes: int = 16, own: tuple[WorkloadKind, ...] = ()) -> None:
-        self.own = own
+    def __init__(self, nodes: int = 16, own: tuple[WorkloadKind, ...] = (), **options: Any) -> None:
+        self.own, self.now = own, 1_800_000_000.0
         rules = make_rules(choose_owner_kinds(own))
-        super().__init__(owners=OwnerOptions(True, rules))
+        super().__init__(owners=OwnerOptions(True, rules), **options)
         self.nodes(*(make_node(f"n{at}").gpu(8) for at in range(nodes)))
 
     @property
@@ -103,10 +103,14 @@ class Jobs(FakeCluster):
 
     def run(self) -> list[str]:
         """Place what fits, and let it run as the operators would have released it."""
-        outcome = self.decide(self.take())
+        self.state.advance(self.now)
+        outcome = self.decide(self.take(self.now))
+        self.assume(outcome)
         for placement in outcome.placements:
             uids = frozenset(each.pod.uid for each in placement.assignments)
             for each in placement.assignments:
+                if each.pod.handling is Handling.STAND_IN:
+                    continue
                 observed = self.state.observed(each.pod.uid)
                 plan = RecordedPlan(
                     each.node,
@@ -123,10 +127,15 @@ class Jobs(FakeCluster):
                     is_gated=False,
                     handling=Handling.BIND,
                     phase=PodPhase.RUNNING,
+                    allocations=each.allocations,
                 )
                 self.state.upsert_pod(running)
+        self.state.advance(self.now)
         return sorted(
-            each.pod.name for placement in outcome.placements for each in placement.assignments
+            each.pod.name
+            for placement in outcome.placements
+            for each in placement.assignments
+            if each.pod.handling is not Handling.STAND_IN
         )
 
     def raw(self, pod: Pod) -> Pod:

@@ -16,6 +16,7 @@ from koord.answers.encoding import Encoded, encode
 from koord.answers.pending import find_pending
 from koord.answers.reason_context import ContextFinder
 from koord.answers.redaction import HiddenName
+from koord.core.awaited.plugin import AwaitedRooms
 from koord.core.engine.cycle import Cycle
 from koord.core.engine.planner import plan
 from koord.core.engine.queue import unit_of
@@ -139,7 +140,7 @@ def explain_pod(
     if refused is not None:
         return PodExplanation(PlacementState.WAITING, refused)
     if settled is not None:
-        return PodExplanation(settled)
+        return PodExplanation(settled, find_remark(state, pod))
     made = Ready((unit_of(pod),)) if pod.gang is None else demands(state.gangs, pod.gang.key)
     if isinstance(made, Ready) and pod.handling is Handling.FOREIGN_GATE:
         gate = WaitingForForeignGate(pod.key, pod.foreign_gates)
@@ -163,6 +164,12 @@ def explain_pod(
         None if is_placed else next(iter(units), None),
         _find_closed(state, cycle, diagnoses, reason),
     )
+
+
+def find_remark(state: ClusterState, pod: Pod) -> Reason | None:
+    """Return what is to be said of a pod with a node: whether room is held for others with it."""
+    rooms = (plugin for plugin in state.plugins if isinstance(plugin, AwaitedRooms))
+    return next((awaited.remark_on(pod) for awaited in rooms), None)
 
 
 def _find_settled(pod: Pod) -> PlacementState | None:
@@ -203,6 +210,9 @@ def explain_gang(
         left_out_unit.reason for left_out_unit in made.left_out if left_out_unit.gang == key
     ]:
         reason, standing = left_out[0], PlacementState.WAITING
+    if standing is PlacementState.NOTHING_WAITS:
+        remarks = (find_remark(state, pod) for pod in book.members(key).values())
+        reason = next(filter(None, remarks), None)
     diagnoses = _diagnose(state, cycle, waiting)
     return GangExplanation(
         standing=standing,

@@ -24,6 +24,8 @@ from koord.api.model import Documented
 MAX_NUMBER: Final = 2**31 - 1
 MAX_ROLES: Final = 64
 MAX_NAME: Final = 253
+MAX_KEY: Final = 317
+"""Characters of the key of a label."""
 _MAX_SHOWN: Final = 80
 _DNS: Final = r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$"
 
@@ -68,6 +70,11 @@ class GangExpressions(_KindField):
     """Whether each role is a gang of its own."""
     in_order: Text | None = None
     """Whether each role comes after the one before it in the list."""
+    held_back: Text | None = None
+    """A map of roles to their pod templates: those that the controller makes only once the roles
+    before them have started, and without which these are of no use. Room is held for them."""
+    shared_label: Text | None = None
+    """The key of a node label of which all pods of a gang need the same value."""
 
 
 class OwnedPodLabels(_KindField):
@@ -163,6 +170,9 @@ class GangClaim:
     is_elastic: bool = False
     restarts_whole: bool = False
     is_separate: bool = False
+    held_back: tuple[tuple[str, Mapping[str, Any]], ...] = ()
+    """Role, and the template of its pods."""
+    shared_label: str = ""
 
 
 class ClaimError(ValueError):
@@ -187,8 +197,9 @@ class ClaimReader:
 
     def read(self, document: Mapping[str, Any]) -> GangClaim:
         """Return what an object says. Raises ``ClaimError``."""
+        roles = self._read_roles(document)
         return GangClaim(
-            self._read_roles(document),
+            roles,
             least=self._read_number("least", document),
             slots=self._read_number("slots", document),
             finished=self._read_number("finished", document) or 0,
@@ -196,6 +207,8 @@ class ClaimReader:
             is_elastic=self._is_true("elastic", document),
             restarts_whole=self._is_true("restarts_whole", document),
             is_separate=self._is_true("separate", document),
+            held_back=tuple(self._read_held_back(roles, document)),
+            shared_label=self._read_text("shared_label", document),
         )
 
     def _evaluate(self, name: str, document: Mapping[str, Any]) -> Any:
@@ -215,6 +228,30 @@ class ClaimReader:
     def _read_number(self, name: str, document: Mapping[str, Any]) -> int | None:
         value = self._evaluate(name, document)
         return None if value is None or value is False else _read_number(to_camel(name), value)
+
+    def _read_text(self, name: str, document: Mapping[str, Any]) -> str:
+        value = self._evaluate(name, document)
+        if value is None or value is False:
+            return ""
+        if not isinstance(value, str) or len(value) > MAX_KEY or not _is_plain(value):
+            raise ClaimError(to_camel(name), f"must be text of up to {MAX_KEY} characters", value)
+        return value
+
+    def _read_held_back(
+        self, roles: tuple[Role, ...], document: Mapping[str, Any]
+    ) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        value = self._evaluate("held_back", document)
+        if value is None or value is False:
+            return
+        if not isinstance(value, dict):
+            raise ClaimError("heldBack", "must be a map of roles to templates", value)
+        for role in roles:
+            template = value.get(role.name)
+            if template is None:
+                continue
+            if not isinstance(template, dict):
+                raise ClaimError(f"heldBack.{role.name}", "must be a template of pods", template)
+            yield role.name, template
 
     def _read_roles(self, document: Mapping[str, Any]) -> tuple[Role, ...]:
         values = self._evaluate("roles", document)

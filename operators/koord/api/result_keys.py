@@ -15,6 +15,7 @@ RESULTS: Final = frozenset(
         "internal.scheduling.koordinator.sh/bind-gang-group-id",
         "internal.scheduling.koordinator.sh/bind-gang-member-count",
         "metax-tech.com/gpu-devices-allocated",
+        "operators.koordinator.sh/later-room",
         "operators.koordinator.sh/nomination",
         "operators.koordinator.sh/nomination-signature",
         "operators.koordinator.sh/plan",

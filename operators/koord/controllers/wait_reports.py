@@ -20,6 +20,7 @@ from typing import Final, Protocol
 from koord.controllers.coalescing import Agenda, Pause
 from koord.controllers.commit import Commit
 from koord.controllers.placement_reports import Attempts
+from koord.core.awaited.plugin import AwaitedRooms
 from koord.core.device.plugin import Devices
 from koord.core.device.reasons import IsolationAbsent
 from koord.core.device.status import isolation_reason
@@ -346,6 +347,9 @@ class WaitReports:
         last = self._pod_reports.pop(pod.uid, None)
         settled = {"", Planned.code, IsolationAbsent.code, PlacedOverLoad.code}
         was_reported = last is not None or pod.wait_reason not in settled
+        remark = self._remark_on(pod)
+        if last is None and remark is not None and remark.code == pod.wait_reason:
+            return
         if was_reported and pod.is_alive:
             self._announce_place(pod, speaks=speaks)
 
@@ -358,7 +362,9 @@ class WaitReports:
         """Return what is to be said of a pod although it has a node."""
         loads = (plugin for plugin in self.state.plugins if isinstance(plugin, LoadAware))
         over_load = next((load.over_load(pod) for load in loads), None)
-        return isolation_reason(self.state.plugin(Devices), pod) or over_load
+        rooms = (plugin for plugin in self.state.plugins if isinstance(plugin, AwaitedRooms))
+        room = next((awaited.remark_on(pod) for awaited in rooms), None)
+        return isolation_reason(self.state.plugin(Devices), pod) or over_load or room
 
     def _note_again(self, pod: Pod, at: float) -> None:
         if pod.gang is None:

@@ -1,7 +1,7 @@
 """Gangs from owners: read only where the configuration wants it."""
 
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
@@ -10,6 +10,9 @@ from typing_extensions import override
 from koord.api.gang import BadSetting, parse_min_available
 from koord.api.keys import gang, operators
 from koord.api.owner_kinds import MAX_NAME, WorkloadKind, choose_owner_kinds
+from koord.core.autoscaler.options import AutoscalerOptions
+from koord.core.awaited.model import RoomRecord, read_record
+from koord.core.awaited.plugin import AwaitedRooms
 from koord.core.engine.plugin import Plugin
 from koord.core.engine.state import ClusterState
 from koord.core.model.text import cut
@@ -24,6 +27,7 @@ from koord.core.owners.model import (
 )
 from koord.core.owners.plugin import NAME, OPTED_OUT, OwnerGangs, OwnerOptions
 from koord.domains.planning import Planning, PlanOptions
+from koord.domains.priorities import find_priority
 from koord.kube.errors import Forbidden, NotFound
 from koord.kube.kind import AnyKind, Kind, PodReader, TranslatorOptions, of_plugin
 from koord.kube.reflector import Absence
@@ -59,7 +63,7 @@ def make_kind(owner: WorkloadKind) -> AnyKind:
     """Return where the objects of a kind are listed, and how they are read."""
 
     def make_translator(options: TranslatorOptions) -> OwnerTranslator:
-        return OwnerTranslator(owner, options.gang_defaults)
+        return OwnerTranslator(owner, options)
 
     def note_absence(state: ClusterState, absence: Absence) -> None:
         # Only kinds that are served are read: what cannot be listed must not be.
@@ -86,10 +90,16 @@ class OwnerPodReader(PodReader):
     """Reads what pods say of their owners.
 
     Whether one wants no gang of them, which PodGroup of another scheduler it names instead, how
-    large its group is, and what a driver says of its executors.
+    large its group is, and what a driver says of its executors; where room is held for pods that
+    come after it.
     """
 
     name = NAME
+    record = operators.LATER_ROOM
+
+    @override
+    def read_record(self, uid: str, text: str, hints: Hashable | None) -> RoomRecord:
+        return read_record(uid, text)
 
     @override
     def read_hints(
@@ -116,8 +126,12 @@ def _read_driver(annotations: Mapping[str, str]) -> DriverHint:
 
 def _make_plugins(options: PlanOptions) -> Iterable[Plugin]:
     chosen = options.of(OwnerOptions)
-    if chosen.is_on:
-        yield OwnerGangs(chosen)
+    if not chosen.is_on:
+        return
+    # Nodes are asked for by pods, of which those that come later are none yet.
+    is_elastic = options.of(AutoscalerOptions).is_on
+    yield OwnerGangs(replace(chosen, holds_room=not is_elastic))
+    yield AwaitedRooms(find_priority)
 
 
 PLANNING: Final = Planning(

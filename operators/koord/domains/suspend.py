@@ -8,11 +8,10 @@ from functools import partial
 from typing import Any, Final
 
 from koord.core.engine.plugin import Plugin
-from koord.core.engine.state_view import StateView
-from koord.core.reservation.plugin import Reservations
 from koord.core.suspend.model import QueuedJob
 from koord.core.suspend.plugin import JobAdmissions, SuspendOptions
 from koord.domains.planning import Planning, PlanOptions
+from koord.domains.priorities import find_priority
 from koord.kube.errors import Forbidden, NotFound
 from koord.kube.kind import AnyKind, Kind, of_plugin
 from koord.kube.translate.jobs import OWNERS, JobTranslator, OwnerKind
@@ -34,14 +33,9 @@ def _make_kind(owner: OwnerKind) -> AnyKind:
 JOBS: Final = tuple(map(_make_kind, OWNERS))
 
 
-def _find_priority(view: StateView, name: str) -> int:
-    priority_class = view.plugin(Reservations).classes.get(name)
-    return 0 if priority_class is None else priority_class.value
-
-
 def _make_plugins(options: PlanOptions) -> Iterable[Plugin]:
     if options.of(SuspendOptions).is_on:
-        yield JobAdmissions(_find_priority)
+        yield JobAdmissions(find_priority)
 
 
 def _choose_kinds(options: PlanOptions) -> tuple[AnyKind, ...]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from prometheus_client.core import GaugeMetricFamily
 
 from koord.api.owner_kinds import WorkloadKind
+from koord.core.awaited.plugin import AwaitedRooms
 from koord.core.owners.model import KindAccess
 from koord.core.owners.plugin import OwnerGangs
 from koord.domains.owner_settings import OwnerSettings
@@ -87,6 +88,10 @@ def start(parts: "Parts") -> None:
     parts.reader.companions.append(watch.run)
     parts.awaited.append(lambda: watch.has_looked)
     parts.metrics.watch(count_unknown(parts.reader.state.plugin(OwnerGangs)))
+    placement = parts.placement
+    if placement is not None:
+        awaited = parts.reader.state.plugin(AwaitedRooms)
+        awaited.on_told = lambda gangs: placement.reporter.note(gangs, set())
 
 
 def count_unknown(owners: OwnerGangs) -> SeriesCollector:

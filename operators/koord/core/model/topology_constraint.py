@@ -83,6 +83,15 @@ def parse_label_topology(name: str) -> tuple[str, str] | None:
     return key, within
 
 
+def constrain_by_label(constraint: TopologyConstraint | None, key: str) -> TopologyConstraint:
+    """Return a constraint with a node label of which all members must share the value."""
+    shared = LayerConstraint(key, GatherStrategy.MUST)
+    if constraint is None:
+        return TopologyConstraint((shared,), name_label_topology(key))
+    within = name_label_topology(key, constraint.topology)
+    return TopologyConstraint((shared, *constraint.layers), within)
+
+
 @dataclass(frozen=True, slots=True)
 class PlacedMember:
     """A member on a node. ``index`` is its rank in the gang, below 0 for none."""

@@ -24,9 +24,9 @@ from koord.core.model.gangs import (
 from koord.core.model.pods import OwnerReference, Pod
 from koord.core.model.reasons import NoSettings, TooLarge
 from koord.core.model.text import cut
-from koord.core.model.topology_constraint import TopologyConstraint
+from koord.core.model.topology_constraint import TopologyConstraint, constrain_by_label
 from koord.core.owners.chain import OwnerChain, read_group_size
-from koord.core.owners.model import OwnerClaim, OwnerObject, OwnerRole, OwnerRoles
+from koord.core.owners.model import HeldBackPods, OwnerClaim, OwnerObject, OwnerRole, OwnerRoles
 from koord.core.owners.reasons import MinAboveSize, OwnerSuspended
 
 MAX_MEMBERS: Final = 10_000
@@ -182,15 +182,51 @@ def is_needed(owner: OwnerObject, gang: GangId) -> bool:
     is_stopped = claim.problem is not None or claim.is_suspended
     if is_stopped or claim.has_settings:
         return True
+    if claim.held_back and find_first_stages(owner, gang):
+        return True
     return _find_least(claim, _roles_of(claim, gang), gang.stage) > 1
+
+
+def find_held_back(owner: OwnerObject, gang: GangId) -> tuple[HeldBackPods, ...]:
+    """Return the pods that come once the gang of a stage has started, and need room with it."""
+    claim = owner.claim
+    if claim is None or not claim.held_back:
+        return ()
+    roles = _roles_of(claim, gang)
+    following = roles.next_stage.get(gang.stage)
+    later = []
+    for held in claim.held_back:
+        role = roles.by_name.get(held.role)
+        if role is not None and role.least and roles.stage_of[held.role] == following:
+            first = roles.first_index[held.role]
+            later.append(held._replace(pods=role.least, first=first))
+    return tuple(later)
+
+
+def find_first_stages(owner: OwnerObject, gang: GangId) -> tuple[str, ...]:
+    """Return the stages that start with room for others, and concern a gang: its own, or before."""
+    if owner.claim is None or not owner.claim.held_back:
+        return ()
+    before = [at for at, to in owner.claim.roles.next_stage.items() if to == gang.stage]
+    stages = (*before, gang.stage)
+    return tuple(at for at in stages if find_held_back(owner, replace(gang, stage=at)))
+
+
+def find_later_key(owner: OwnerObject, gang: GangId) -> GangKey:
+    """Return the key of the gang that comes after one of an earlier stage."""
+    if owner.claim is None:
+        raise AssertionError("it claims no gang")
+    return make_key(owner, replace(gang, stage=owner.claim.roles.next_stage[gang.stage]))
 
 
 def _roles_of(claim: OwnerClaim, gang: GangId) -> OwnerRoles:
     return claim.roles.resized(gang.size) if gang.size else claim.roles
 
 
-def make_spec(owner: OwnerObject, key: GangKey, gang: GangId) -> GangSpec | NoSettings:
-    """Return the settings of a gang, or why it cannot start."""
+def make_spec(
+    owner: OwnerObject, key: GangKey, gang: GangId, held_back: Iterable[HeldBackPods] = ()
+) -> GangSpec | NoSettings:
+    """Return the settings of a gang, or why it cannot start; it starts with those ``held_back``."""
     claim = owner.claim
     if claim is None:
         raise AssertionError("it claims no gang")
@@ -200,6 +236,8 @@ def make_spec(owner: OwnerObject, key: GangKey, gang: GangId) -> GangSpec | NoSe
         return OwnerSuspended(owner.title)
     all_roles = _roles_of(claim, gang)
     roles, least = all_roles.in_stage(gang.stage), _find_least(claim, all_roles, gang.stage)
+    awaited = tuple(OwnerRole(held.role, held.pods, held.pods) for held in held_back)
+    roles, least = (*roles, *awaited), least + sum(role.least for role in awaited)
     size = sum(role.size for role in roles)
     if least > size:
         return MinAboveSize(owner.title, least, size)
@@ -208,6 +246,8 @@ def make_spec(owner: OwnerObject, key: GangKey, gang: GangId) -> GangSpec | NoSe
     settings = claim.settings
     tree = settings.sub_groups or _make_tree(roles, least)
     topology = settings.topology
+    if claim.shared_label:
+        topology = constrain_by_label(topology, claim.shared_label)
     if topology is None and tree is not None:
         topology = TopologyConstraint(())  # as of a PodGroup with sub-groups
     slots = size if claim.slots is None else claim.slots

@@ -4,12 +4,24 @@ There may be tens of thousands of them, so which pods they are is kept with the 
 and here only those that are exceptions.
 """
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 
 from koord.core.model.gangs import GangKey, GangMembership
 from koord.core.model.pods import OwnerReference
-from koord.core.owners.derive import GangId
-from koord.core.owners.model import OwnerObject
+from koord.core.owners.derive import GangId, find_first_stages, make_key
+from koord.core.owners.model import HeldBackPods, OwnerObject
+
+
+@dataclass(frozen=True, slots=True)
+class StagedGang:
+    """A gang that starts with room for pods that come once it has, as those of gang ``later``."""
+
+    owner: OwnerObject
+    held_back: tuple[HeldBackPods, ...]
+    later: GangKey
+    foreign: Collection[str] = ()
+    """Uids of such pods that nobody places through us."""
 
 
 @dataclass(slots=True, eq=False)
@@ -23,6 +35,8 @@ class DerivedGang:
     owner: OwnerObject | None
     id: GangId
     missing: OwnerReference | None = None
+    firsts: tuple[GangKey, ...] = ()
+    """The gangs which start with room for others that this one concerns: itself, or before it."""
     count: int = 0
     """Its pods."""
     ours: int = 0
@@ -33,6 +47,15 @@ class DerivedGang:
     @property
     def key(self) -> GangKey:
         return self.membership.key
+
+    def refresh(self) -> None:
+        """Find again what its owner says of gangs that start with room for others."""
+        owner = self.owner
+        if owner is not None and owner.claim is not None and owner.claim.held_back:
+            stages = find_first_stages(owner, self.id)
+            self.firsts = tuple(make_key(owner, replace(self.id, stage=at)) for at in stages)
+        elif self.firsts:
+            self.firsts = ()
 
     def put(self, uid: str, *, is_new: bool, is_ours: bool) -> None:
         """Count a pod that is new to it, or may be ours or not otherwise than before."""

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import cached_property
+from itertools import pairwise
 from typing import Final, NamedTuple, TypeAlias
 
 from koord.core.model.gangs import GangSpec
@@ -59,6 +60,19 @@ class OwnerRole(NamedTuple):
     after: tuple[str, ...] = ()
 
 
+class HeldBackPods(NamedTuple):
+    """Pods of one role that are made only once the stage before them has started.
+
+    ``template`` is one of them, of which ``pods`` are needed; ``first`` is the index of the first.
+    """
+
+    role: str
+    template: Pod
+    pods: int
+    first: int = 0
+    priority_class: str = ""
+
+
 @dataclass(frozen=True)
 class OwnerRoles:
     """The roles of an owner, in the order of the indexes of their pods."""
@@ -92,6 +106,19 @@ class OwnerRoles:
             firsts[role.name] = count
             count += role.size
         return firsts
+
+    @cached_property
+    def next_stage(self) -> Mapping[str, str]:
+        """Stage -> the one that comes after it; without the last one, and those side by side."""
+        if self.are_separate:
+            return {}
+        levels = dict[str, int]()
+        for role in self.roles:
+            self._find_level(role.name, levels)
+        in_order = dict.fromkeys(
+            self.stage_of[name] for name in sorted(levels, key=levels.__getitem__)
+        )
+        return dict(pairwise(in_order))
 
     @property
     def has_stages(self) -> bool:
@@ -152,6 +179,10 @@ class OwnerClaim:
     is_suspended: bool = False
     problem: NoSettings | None = None
     """Why its pods must wait, whatever their number."""
+    held_back: tuple[HeldBackPods, ...] = ()
+    """Those for which room is held, in the order of roles; one of each role."""
+    shared_label: str = ""
+    """A label of nodes of which all pods of a gang need the same value."""
 
 
 class OwnerPart(Enum):

@@ -22,14 +22,23 @@ from koord.core.engine.plugin import Plugin
 from koord.core.model.gangs import GangKey, GangMembership, GangSource, GangSpec
 from koord.core.model.pods import Handling, OwnerReference, Pod, fast_init
 from koord.core.model.reasons import NoSettings
+from koord.core.model.text import listed, plural
 from koord.core.owners.backlog import Backlog, Recheck
 from koord.core.owners.branches import Branch, Branches
 from koord.core.owners.chain import OwnerChain, as_owner
-from koord.core.owners.derive import GangId, PlaceInGang, is_needed, make_spec
-from koord.core.owners.derived import DerivedGang
+from koord.core.owners.derive import (
+    GangId,
+    PlaceInGang,
+    find_held_back,
+    find_later_key,
+    is_needed,
+    make_spec,
+)
+from koord.core.owners.derived import DerivedGang, StagedGang
 from koord.core.owners.model import (
     NAMED_GROUPS,
     GroupHint,
+    HeldBackPods,
     KindAccess,
     KindKey,
     KindRule,
@@ -38,7 +47,7 @@ from koord.core.owners.model import (
     kind_of,
     title_of,
 )
-from koord.core.owners.reasons import OwnerNotFound, OwnerUnreadable
+from koord.core.owners.reasons import BehindGroups, OwnerNotFound, OwnerUnreadable
 
 NAME: Final = "owners"
 OPTED_OUT: Final = "opted-out"
@@ -53,6 +62,8 @@ class OwnerOptions:
 
     is_on: bool = False
     rules: tuple[KindRule, ...] = ()
+    holds_room: bool = True
+    """Whether gangs start with room for pods that come later."""
 
 
 class OwnerGangs(Plugin):
@@ -78,6 +89,10 @@ class OwnerGangs(Plugin):
         self._unknown_of: dict[str, str] = {}
         """Uid of a waiting pod of ours -> its owner, of a kind without a rule."""
         self._backlog = Backlog(self._do)
+        self._holds_room = options.holds_room
+        self._starts_with: dict[GangKey, tuple[HeldBackPods, ...] | NoSettings] = {}
+        """Gang that starts with room for others -> for whom now, or why it does not start."""
+        self._staged_news: set[GangKey] = set()
 
     def count_unknown(self) -> Counter[str]:
         """Count waiting pods of ours by the kind of their owner, where no rule is about it."""
@@ -86,6 +101,8 @@ class OwnerGangs(Plugin):
     # Owners
 
     def upsert(self, owner: OwnerObject) -> None:
+        if owner.claim is not None and owner.claim.held_back and not self._holds_room:
+            owner = replace(owner, claim=replace(owner.claim, held_back=()))
         before = self.owners.get(owner.uid)
         if before == owner:
             return
@@ -158,6 +175,9 @@ class OwnerGangs(Plugin):
         if derived is None or derived.owner is None:
             return
         derived.owner = self.owners.get(derived.owner.uid, derived.owner)
+        self._staged_news.update(derived.firsts)
+        derived.refresh()
+        self._staged_news.update(derived.firsts)
         self._declare(derived)
 
     @override
@@ -177,9 +197,11 @@ class OwnerGangs(Plugin):
 
     @override
     def complete(self, pod: Pod) -> Pod:
+        if pod.handling in _NO_PODS:
+            return pod
         if pod.gang is not None and pod.gang.source is GangSource.OWNER:
             pod = self._strip(pod)  # it comes out of a state
-        is_free = pod.gang is None and pod.handling not in _NO_PODS
+        is_free = pod.gang is None
         controller = self._controller_of(pod) if is_free else None
         branch = self._branches.get(pod.uid)
         if branch is not None and branch.controller != controller:
@@ -248,6 +270,36 @@ class OwnerGangs(Plugin):
         derived = self._derived.get(gang)
         return None if derived is None else derived.owner
 
+    # Gangs that start with room for others
+
+    def take_staged_news(self) -> set[GangKey]:
+        """Return the gangs that start, or started, with room for others and that changed."""
+        news, self._staged_news = self._staged_news, set()
+        return news
+
+    def staged(self, gang: GangKey) -> StagedGang | None:
+        """Return what a gang starts with room for; None if it does not, or is no more."""
+        derived = self._derived.get(gang)
+        if derived is None or derived.owner is None or gang not in derived.firsts:
+            return None
+        owner, held_back = derived.owner, find_held_back(derived.owner, derived.id)
+        later = find_later_key(owner, derived.id)
+        following = self._derived.get(later)
+        foreign = (following and following.foreign) or ()
+        return StagedGang(owner, held_back, later, foreign)
+
+    def start_with(self, gang: GangKey, what: tuple[HeldBackPods, ...] | NoSettings | None) -> None:
+        """Let a gang start with room for these pods, or not; None: nobody decides about it."""
+        if self._starts_with.get(gang) == what:
+            return
+        if what is None:
+            del self._starts_with[gang]
+        else:
+            self._starts_with[gang] = what
+        derived = self._derived.get(gang)
+        if derived is not None:
+            self._declare(derived)
+
     def _see(self, uid: str) -> OwnerObject | Pod | None:
         completing = self._completing
         if completing is not None and completing.uid == uid:
@@ -290,7 +342,10 @@ class OwnerGangs(Plugin):
         if derived.id is not place.id and derived.id != place.id:
             # Its first pod says another size by now.
             derived.id = place.id
+            derived.refresh()
             self._declare(derived)
+        if derived.firsts:
+            self._staged_news.update(derived.firsts)
         derived.put(uid, is_new=derived is not before, is_ours=_is_ours(pod))
         branch.pods[uid] = derived
         has_ours = derived.ours > 0
@@ -301,11 +356,12 @@ class OwnerGangs(Plugin):
     def _open(self, place: PlaceInGang, chain: OwnerChain) -> DerivedGang:
         owner = None if chain.missing is not None else chain.claimant
         membership = GangMembership(
-            place.key, GangSource.OWNER, found_by="" if owner is None else describe(owner)
+            place.key, GangSource.OWNER, found_by="" if owner is None else describe(owner, place.id)
         )
         derived = self._derived[place.key] = DerivedGang(membership, owner, place.id, chain.missing)
         if owner is not None:
             self._add_to(owner.uid, derived)
+            derived.refresh()
         return derived
 
     def _add_to(self, owner: str, derived: DerivedGang) -> None:
@@ -323,6 +379,7 @@ class OwnerGangs(Plugin):
         if derived is None:
             return
         had_ours = derived.ours > 0
+        self._staged_news.update(derived.firsts)
         branch.pods[uid] = None
         derived.drop(uid)
         if not derived.count:
@@ -356,7 +413,11 @@ class OwnerGangs(Plugin):
 
     def _make_spec(self, derived: DerivedGang) -> GangSpec | NoSettings:
         if derived.owner is not None:
-            return make_spec(derived.owner, derived.key, derived.id)
+            starts_with = self._starts_with.get(derived.key, BehindGroups())
+            held_back = starts_with if isinstance(starts_with, tuple) else ()
+            spec = make_spec(derived.owner, derived.key, derived.id, held_back)
+            is_staged = derived.key in derived.firsts and isinstance(spec, GangSpec)
+            return starts_with if is_staged and not isinstance(starts_with, tuple) else spec
         if derived.missing is None:
             raise AssertionError("a gang has an owner, or lacks one")
         key = kind_of(derived.missing)
@@ -367,9 +428,12 @@ class OwnerGangs(Plugin):
         return OwnerUnreadable(owner, title_of(key), access is KindAccess.FORBIDDEN)
 
 
-def describe(owner: OwnerObject) -> str:
-    """Say from what a gang was derived, and by which rule."""
-    return f"the gang is that of {owner.title}, by the rule for {owner.rule.title}"
+def describe(owner: OwnerObject, gang: GangId) -> str:
+    """Say from what a gang was derived, by which rule, and for whom it starts with room."""
+    held_back = find_held_back(owner, gang)
+    roles = listed([f"{plural(held.pods, 'pod')} of role {held.role}" for held in held_back])
+    starts = f"; it starts with room for {roles}, which come later" if held_back else ""
+    return f"the gang is that of {owner.title}, by the rule for {owner.rule.title}{starts}"
 
 
 def _is_ours(pod: Pod) -> bool:
@@ -404,5 +468,6 @@ def _layout_of(owner: OwnerObject) -> Hashable:
         return place
     stages = dict.fromkeys(claim.roles.stage_of.values())
     needed = tuple(is_needed(owner, GangId(stage)) for stage in stages)
+    held_back = tuple(held.role for held in claim.held_back)
     roles = tuple(role._replace(least=0) for role in claim.roles.roles)
-    return (*place, roles, claim.roles.are_separate, needed, claim.problem)
+    return (*place, roles, claim.roles.are_separate, needed, held_back, claim.problem)

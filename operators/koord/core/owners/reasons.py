@@ -5,6 +5,7 @@ from typing import ClassVar
 
 from koord.core.model.reason_class import ReasonClass
 from koord.core.model.reasons import UnknownGang
+from koord.core.model.text import format_time, plural
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,52 @@ class OwnerSuspended(UnknownGang):
     way_out: ClassVar = "resume the owner"
     says: ClassVar = "{owner} is suspended"
     owner: str
+
+
+@dataclass(frozen=True, slots=True)
+class BehindGroups(UnknownGang):
+    """As many pods that come later are planned for groups of its namespace and quota as may be."""
+
+    code: ClassVar = "BehindGroups"
+    reason_class: ClassVar = ReasonClass.ORDER
+    meaning: ClassVar = (
+        "it starts with room for pods that come later, and gangs with [512 such "
+        "pods](owners.md#room-for-pods-that-come-later) of its namespace and quota are before it"
+    )
+    way_out: ClassVar = "wait until earlier gangs of the namespace start"
+    says: ClassVar = (
+        "it starts with room for pods that come later, and gangs of its namespace and quota that "
+        "are before it are planned first"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class RoomBackoff(UnknownGang):
+    """Room was held in vain in its namespace, where such gangs start one by one for a while."""
+
+    code: ClassVar = "RoomBackoff"
+    reason_class: ClassVar = ReasonClass.MISCONFIGURED
+    way_out: ClassVar = (
+        "see why the pods that were waited for did not come to the room held for them"
+    )
+    says: ClassVar = (
+        "{_times} in a row no pods came to the room held for them in namespace {namespace}; gangs "
+        "that need such room are tried one by one, the next one from {_when} on"
+    )
+    advises: ClassVar = (
+        "See why the first pods did not become ready, or the others were not made.",
+    )
+    namespace: str
+    failures: int
+    until: float
+
+    @property
+    def _times(self) -> str:
+        return plural(self.failures, "time")
+
+    @property
+    def _when(self) -> str:
+        return format_time(self.until)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,9 @@ Jobs nor large ones of a tenant cost others anything. Knows no stand-ins.
 from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Collection
-from typing import Final, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from koord.core.gang.group import MAX_GANGS
-from koord.core.suspend.model import QueuedJob
 
 MOST_IN_LINE: Final = 512
 """Pods that the first Jobs of a line are planned with; the first Job in any case."""
@@ -20,6 +19,28 @@ MOST_LINES: Final = 16
 Line: TypeAlias = tuple[str, str]
 """Namespace, and the quota that pods name."""
 _Order: TypeAlias = tuple[int, float, str, str, int]
+
+
+class InLine(Protocol):
+    """A Job, or something else for whose pods stand-ins wait; ``size`` is how many there are."""
+
+    @property
+    def uid(self) -> str: ...
+    @property
+    def namespace(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def created(self) -> float: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def quota(self) -> str:
+        """The quota that its pods name."""
+
+    @property
+    def gang(self) -> str:
+        """The gang that its pods name; empty for none."""
 
 
 class Lines:
@@ -43,7 +64,7 @@ class Lines:
     def __contains__(self, uid: str) -> bool:
         return uid in self._places
 
-    def join(self, job: QueuedJob, priority: int) -> Line:
+    def join(self, job: InLine, priority: int) -> Line:
         """Let a Job wait; return its line."""
         line = (job.namespace, job.quota)
         place = line, (-priority, job.created, job.name, job.uid, job.size)

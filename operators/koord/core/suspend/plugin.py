@@ -43,7 +43,12 @@ from koord.core.suspend.reasons import (
 )
 from koord.core.suspend.session import NAME, HandOverSession
 from koord.core.suspend.shared_gangs import SharedGangs
-from koord.core.suspend.stand_ins import has_room, job_of, make_stand_ins
+from koord.core.suspend.stand_ins import (
+    StoodFor,
+    has_room,
+    make_stand_ins,
+    owner_of_stand_in,
+)
 from koord.core.suspend.taking import RoomTaking
 from koord.core.suspend.writes import resume, write_held
 
@@ -287,8 +292,9 @@ class JobAdmissions(Plugin):
                 if taken is not None:
                     self._drop(self.owner_of(assignment.pod), (taken,))
                 elif assignment.pod.handling is Handling.STAND_IN:
-                    uid = job_of(assignment.pod)
-                    starts.setdefault(uid, []).append(assignment)
+                    uid = owner_of_stand_in(assignment.pod)
+                    if uid in self.jobs:
+                        starts.setdefault(uid, []).append(assignment)
         for uid, assignments in starts.items():
             text = write_held(self.view.now, self.jobs[uid].ended, assignments)
             self._starting[uid] = _Start(assignments[0].pod.uid, text)
@@ -296,7 +302,7 @@ class JobAdmissions(Plugin):
     @override
     def pre_bind(self, assignment: Assignment) -> Iterable[ObjectWrite]:
         pod = assignment.pod
-        uid = job_of(pod)
+        uid = owner_of_stand_in(pod)
         start = self._starting.get(uid) if pod.handling is Handling.STAND_IN else None
         if start is not None and start.writer == pod.uid:
             yield resume(self.jobs[uid], start.text, self.sign(uid, start.text))
@@ -427,7 +433,8 @@ class JobAdmissions(Plugin):
         priorities = [
             self._find_priority(self.view, members.priority_class) for members in job.sets
         ]
-        return make_stand_ins(job, self._membership_of(job), priorities)
+        stood_for = StoodFor(job.uid, job.title, job.namespace, job.created)
+        return make_stand_ins(stood_for, job.sets, self._membership_of(job), priorities)
 
     def _priority_of(self, job: QueuedJob) -> int:
         return self._find_priority(self.view, job.sets[0].priority_class)

@@ -14,7 +14,6 @@ from msgspec import Raw, Struct
 
 from koord.api.keys import operators
 from koord.api.run_terms import LONGEST_SECONDS
-from koord.caches import cached_by_text
 from koord.core.model.text import cut
 from koord.core.model.vain_starts import VainStarts
 from koord.core.suspend.model import HeldRoom, MemberSet, QueuedJob, find_problem
@@ -24,8 +23,8 @@ from koord.kube.decode import MALFORMED
 from koord.kube.kind import TranslatorOptions
 from koord.kube.objects import ObjectRef
 from koord.kube.plan_keys import PlanKeys, Trust
-from koord.kube.translate.pods import PodTranslator
-from koord.kube.wire import PodSpec, WireCondition, WireObjectMeta, WirePod
+from koord.kube.translate.templates import TemplateReader
+from koord.kube.wire import WireCondition, WireObjectMeta
 
 _RECORDED: Final = (
     operators.HELD_ROOM,
@@ -42,20 +41,6 @@ _GATES: Final = "gates"
 """Its pods wait with their gate, as those of other owners."""
 _MODES: Final = frozenset({"", NAME, _GATES})
 _MOST: Final = 1 << 31
-
-
-class _MemberSpec(PodSpec, gc=False):
-    priority_class_name: str = ""
-
-
-class _MemberTemplate(Struct, gc=False):
-    metadata: WireObjectMeta = msgspec.field(default_factory=WireObjectMeta)
-    spec: _MemberSpec = msgspec.field(default_factory=_MemberSpec)
-
-
-class _Resources(Struct, gc=False):
-    limits: dict[str, Any] | None = None
-    requests: dict[str, Any] | None = None
 
 
 class _WireJobSpec(Struct, rename="camel", gc=False):
@@ -137,8 +122,6 @@ JOB: Final = OwnerKind(
 )
 OWNERS: Final = (JOB,)
 _BY_TITLE: Final = {owner.title: owner for owner in OWNERS}
-_template_decoder: Final = msgspec.json.Decoder(_MemberTemplate)
-_resources_decoder: Final = msgspec.json.Decoder(_Resources | None)
 _any_decoder: Final = msgspec.json.Decoder(Any)
 
 
@@ -160,7 +143,7 @@ class JobTranslator:
 
     def __init__(self, owner: OwnerKind, options: TranslatorOptions) -> None:
         self._owner = owner
-        self._pods = PodTranslator(options)
+        self._templates = TemplateReader(options)
         self._plans = options.plans or PlanKeys()
         self._conditions: dict[str, list[dict[str, Any]]] = {}
 
@@ -212,21 +195,8 @@ class JobTranslator:
         )
 
     def _read_set(self, meta: WireObjectMeta, limit: int | None, raw: Raw, count: int) -> MemberSet:
-        template = _template_decoder.decode(raw) if bytes(raw) else _MemberTemplate()
-        inner = template.metadata
-        pod_meta = WireObjectMeta(
-            name=meta.name,
-            namespace=meta.namespace,
-            labels=inner.labels,
-            annotations=inner.annotations,
-            creation_timestamp=meta.creation_timestamp,
-        )
-        _set_defaults(template.spec)
-        limits = [limit, template.spec.active_deadline_seconds]
-        template.spec.active_deadline_seconds = min(filter(None, limits), default=None)
-        pod = self._pods.translate(WirePod(pod_meta, template.spec))
-        self._pods.forget(pod)
-        return MemberSet(pod, count, template.spec.priority_class_name)
+        template = self._templates.read(meta, bytes(raw), limit)
+        return MemberSet(template.pod, count, template.priority_class)
 
     def _read_held(self, uid: str, annotations: Mapping[str, str]) -> HeldRoom | None:
         text = annotations.get(operators.HELD_ROOM, "")
@@ -234,22 +204,6 @@ class JobTranslator:
         if not text or self._plans.judge(uid, text, signature) is Trust.NONE:
             return None
         return read_held(_read_json(text))
-
-
-def _set_defaults(spec: PodSpec) -> None:
-    """Fill in what the API server fills in of pods, and not of templates: requests from limits."""
-    for container in (*(spec.containers or ()), *(spec.init_containers or ())):
-        container.resources = _request_limits(bytes(container.resources))
-    spec.resources = _request_limits(bytes(spec.resources))
-
-
-@cached_by_text()
-def _request_limits(raw: bytes) -> Raw:
-    resources = _resources_decoder.decode(raw) if raw else None
-    if resources is None or not resources.limits:
-        return Raw(raw)
-    requests = {**resources.limits, **(resources.requests or {})}
-    return Raw(msgspec.json.encode(_Resources(resources.limits, requests)))
 
 
 def _find_bad_mode(mode: str) -> str:

@@ -21,10 +21,8 @@ from koord.core.model.gangs import BadValue, GangSource, ObservedPodGroup
 from koord.core.model.native_terms import NativeTerms
 from koord.core.model.text import cut
 from koord.core.model.topology_constraint import (
-    GatherStrategy,
-    LayerConstraint,
     TopologyConstraint,
-    name_label_topology,
+    constrain_by_label,
 )
 from koord.kube.translate.gangs import make_gang_spec, translate_bad_values
 from koord.kube.wire import NativePodGroupSpec, WireNativePodGroup
@@ -101,10 +99,4 @@ def _constrain(
     """Return the constraint of a group: one node label that all must share, beside annotations."""
     constraints = spec.scheduling_constraints
     key = next((item.key for item in (constraints and constraints.topology) or ()), "")
-    if not key:
-        return annotated
-    shared = LayerConstraint(key, GatherStrategy.MUST)
-    if annotated is None:
-        return TopologyConstraint((shared,), name_label_topology(key))
-    within = name_label_topology(key, annotated.topology)
-    return TopologyConstraint((shared, *annotated.layers), within)
+    return constrain_by_label(annotated, key) if key else annotated

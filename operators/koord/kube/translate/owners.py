@@ -4,7 +4,7 @@ Only what the rules find is kept of an object. Its annotations give settings to 
 of a PodGroup do.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
@@ -14,17 +14,18 @@ from msgspec import Raw
 from koord.api.gang import (
     GANG_ANNOTATIONS,
     BadSetting,
-    GangDefaults,
     parse_min_available,
-    parse_pod_group_settings,
+    parse_native_settings,
 )
 from koord.api.keys import gang as keys
 from koord.api.keys import operators
-from koord.api.owner_kinds import ClaimError, ClaimReader, Role, WorkloadKind
+from koord.api.owner_kinds import ClaimError, ClaimReader, GangClaim, Role, WorkloadKind
 from koord.core.model.gangs import GangSource, GangSpec
 from koord.core.model.pods import OwnerReference
+from koord.core.model.text import cut
 from koord.core.owners.model import (
     NAMED_GROUPS,
+    HeldBackPods,
     KindRule,
     OwnerClaim,
     OwnerObject,
@@ -35,10 +36,13 @@ from koord.core.owners.model import (
     controller_of,
     uid_of_group,
 )
+from koord.core.owners.plugin import NAME, OPTED_OUT
 from koord.core.owners.reasons import InvalidOwner
 from koord.kube.decode import MALFORMED
+from koord.kube.kind import TranslatorOptions
 from koord.kube.translate.gangs import make_gang_spec, translate_bad_values
-from koord.kube.wire import WireCustomResource, WireOwnerReference
+from koord.kube.translate.templates import TemplateReader
+from koord.kube.wire import WireCustomResource, WireObjectMeta, WireOwnerReference
 
 _PARTS: Final = {"claims": OwnerPart.CLAIMS, "passes": OwnerPart.PASSES, "ends": OwnerPart.ENDS}
 _NO_TEXTS: Final[Mapping[str, str]] = {}
@@ -80,9 +84,11 @@ def make_rules(kinds: Iterable[WorkloadKind]) -> tuple[KindRule, ...]:
 class OwnerTranslator:
     """Translates the objects of one kind."""
 
-    def __init__(self, kind: WorkloadKind, defaults: GangDefaults) -> None:
+    def __init__(self, kind: WorkloadKind, options: TranslatorOptions) -> None:
         self._rule = make_rule(kind)
-        self._defaults = defaults
+        self._defaults = options.gang_defaults
+        holds_room = kind.gang is not None and kind.gang.held_back is not None
+        self._templates = TemplateReader(options) if holds_room else None
         self._reader = None if kind.gang is None else ClaimReader(kind.gang)
         self._plain = self._read_settings(_NO_TEXTS)
         """The settings of gangs whose owner says none: most of them."""
@@ -112,7 +118,7 @@ class OwnerTranslator:
         )
 
     def _read_settings(self, annotations: Mapping[str, str]) -> GangSpec:
-        settings, bad = parse_pod_group_settings("", 1, None, annotations, self._defaults)
+        settings, bad = parse_native_settings("", 1, annotations, self._defaults)
         return make_gang_spec("", settings, GangSource.OWNER, translate_bad_values(bad))
 
     def _read_claim(self, title: str, reader: ClaimReader, wire: WireCustomResource) -> OwnerClaim:
@@ -122,6 +128,7 @@ class OwnerTranslator:
         try:
             claim = reader.read(_make_document(wire))
             least = _read_own_minimum(annotations)
+            held_back = tuple(self._read_held_back(wire.metadata, claim))
         except ClaimError as error:
             problem = InvalidOwner(title, error.field, error.problem, error.value)
             return OwnerClaim(OwnerRoles(()), spec, has_settings, problem=problem)
@@ -135,7 +142,24 @@ class OwnerTranslator:
             is_elastic=claim.is_elastic,
             restarts_whole=claim.restarts_whole,
             is_suspended=claim.is_suspended,
+            held_back=held_back,
+            shared_label=claim.shared_label,
         )
+
+    def _read_held_back(self, meta: WireObjectMeta, claim: GangClaim) -> Iterator[HeldBackPods]:
+        """Yield the pods that come later; what is no gang of their owner gets no room."""
+        reader = self._templates
+        if reader is None:
+            return
+        for role, value in claim.held_back:
+            try:
+                template = reader.read(meta, msgspec.json.encode(value))
+            except MALFORMED as error:
+                problem = f"cannot be read: {cut(str(error))}"
+                raise ClaimError(f"heldBack.{role}", problem) from error
+            pod = template.pod
+            if pod.gang is None and not pod.node and (NAME, OPTED_OUT) not in pod.extensions:
+                yield HeldBackPods(role, pod, 0, priority_class=template.priority_class)
 
 
 def _read_own_minimum(annotations: Mapping[str, str]) -> int | None:
