@@ -234,6 +234,8 @@ const BEYOND = 6;
 /** Rows that come at once when the reader scrolls. */
 const STEP = 2;
 const MOST_ROWS = 60;
+/** Rows that are drawn anew in one frame: if more have changed the others follow in the next ones. */
+const AT_ONCE = 14;
 
 /** A table of which only the rows in sight are in the document; all have the same height. */
 export function Table<R>(props: {
@@ -246,7 +248,8 @@ export function Table<R>(props: {
   onMore?: () => void;
 }) {
   const box = useRef<HTMLDivElement>(null);
-  const table = useRef<Slots>({ byKey: new Map(), next: 0 });
+  const slots = useRef<Slots<R>>({ byKey: new Map(), next: 0, drawn: new Map() });
+  const [, setFrame] = useState(0);
   const [at, setAt] = useState(0);
   const [height, setHeight] = useState(() => Math.max(320, window.innerHeight - 240));
   useEffect(() => {
@@ -261,7 +264,13 @@ export function Table<R>(props: {
   const first = Math.max(0, at - BEYOND);
   const count = Math.min(MOST_ROWS, Math.ceil(height / ROW_HEIGHT) + 2 * BEYOND);
   const shown = props.order.slice(first, first + count);
-  const slots = assign(table.current, shown, box.current);
+  const rows = shown.map((key, below) => ({ row: props.rows.get(key), columns: props.columns, number: first + below + 2 }));
+  const isLeft = draw(slots.current, assign(slots.current, shown, box.current), rows, at - first);
+  useEffect(() => {
+    if (!isLeft) return undefined;
+    const frame = requestAnimationFrame(() => setFrame((before) => before + 1));
+    return () => cancelAnimationFrame(frame);
+  });
   const isShort = props.order.length < props.total || shown.some((key) => !props.rows.has(key));
   const isInSight = first + count >= props.order.length - BEYOND || shown.some((key) => !props.rows.has(key));
   useEffect(() => {
@@ -283,7 +292,7 @@ export function Table<R>(props: {
         </thead>
         <tbody>
           {first > 0 && <Filler columns={props.columns.length} rows={first} />}
-          {shown.map((key, below) => <Row key={slots[below]} row={props.rows.get(key)} columns={props.columns} number={first + below + 2} />)}
+          {[...slots.current.drawn].map(([slot, each]) => <Row key={slot} {...each} />)}
           {left > 0 && <Filler columns={props.columns.length} rows={left} />}
         </tbody>
       </table>
@@ -292,14 +301,16 @@ export function Table<R>(props: {
 }
 
 /** Which element shows which row of a table, in order. */
-interface Slots {
+interface Slots<R> {
   byKey: Map<string, number>;
   next: number;
+  /** What each shows: for some frames the row that it showed before. */
+  drawn: Map<number, RowProps<R>>;
 }
 
 /** Return which element shows each row. What comes gets the element of what went: to change texts is quicker than to make
  * elements. That in which the focus is shows no other row. */
-function assign(slots: Slots, keys: string[], box: HTMLElement | null): number[] {
+function assign<R>(slots: Slots<R>, keys: string[], box: HTMLElement | null): number[] {
   const before = slots.byKey;
   const stays = new Set(keys);
   const focused = document.activeElement?.closest("tbody tr");
@@ -307,6 +318,25 @@ function assign(slots: Slots, keys: string[], box: HTMLElement | null): number[]
   const free = [...before].filter(([key], at) => !stays.has(key) && at !== kept).map(([, slot]) => slot);
   slots.byKey = new Map(keys.map((key) => [key, before.get(key) ?? free.shift() ?? slots.next++]));
   return [...slots.byKey.values()];
+}
+
+/** Show rows in their elements, as many as one frame has time for, from the first one in sight on; return whether some are left. */
+function draw<R>(slots: Slots<R>, elements: number[], rows: RowProps<R>[], inSight: number): boolean {
+  const before = slots.drawn;
+  const drawn = rows.map((row, at) => {
+    const old = before.get(elements[at]!);
+    return old && old.row === row.row && old.columns === row.columns ? row : null;
+  });
+  let left = AT_ONCE;
+  for (let step = 0; step < rows.length; step += 1) {
+    const at = (inSight + step) % rows.length;
+    const row = rows[at]!;
+    if (drawn[at] || left <= 0) continue;
+    drawn[at] = row;
+    if (row.row !== undefined) left -= 1;
+  }
+  slots.drawn = new Map(elements.map((slot, at) => [slot, drawn[at] ?? before.get(slot) ?? { ...rows[at]!, row: undefined }]));
+  return drawn.includes(null);
 }
 
 interface RowProps<R> {

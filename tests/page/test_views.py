@@ -224,6 +224,32 @@ def test_long_lists_are_windowed(browser: Any) -> None:
         assert looked.page.locator("tbody tr").count() <= 62
 
 
+def test_when_many_rows_change_the_focus_stays_with_its_row(browser: Any) -> None:
+    """What comes is shown in the elements of what went, some rows in each frame."""
+    names = [f"waits-{at:03}" for at in range(90)]
+
+    def make(chosen: list[str]) -> list[Any]:
+        return [make_pod(name).gpu(8).created(int(name[-3:])) for name in chosen]
+
+    cluster = make_cluster().nodes(make_node("n").gpu(1)).pods(*make(names[:60]))
+    with open_stage(cluster) as stage, look(browser, stage) as looked:
+        looked.open("queue", "default/waits-000")
+        looked.page.get_by_role("link", name="default/waits-012", exact=True).focus()
+        stage.change(lambda: cluster.delete_pods(*names[:10]).pods(*make(names[60:])))
+        looked.page.wait_for_function(SHOWS, arg=[f"default/{name}" for name in names[10:]])
+        assert looked.page.evaluate("document.activeElement.textContent") == "default/waits-012"
+        stage.change(lambda: cluster.delete_pods("waits-012"))
+        looked.page.get_by_role("link", name="default/waits-012").wait_for(state="detached")
+        assert looked.page.evaluate("document.activeElement.tagName") == "BODY"
+
+
+SHOWS = """names => {
+  const links = [...document.querySelectorAll("tbody tr:not(.filler) td:nth-child(2) a")];
+  return links.length > 20 && links.every((link, at) => link.textContent === names[at]);
+}"""
+"""Whether a list shows units, in order and without a gap."""
+
+
 @pytest.mark.slow
 def test_an_hour_of_readings_leaves_nothing_behind(browser: Any, stage: Stage) -> None:
     """A reading each fifteen seconds, and each changes what is shown."""
