@@ -244,9 +244,36 @@ def test_a_tenant_with_many_large_groups_has_few_stand_ins() -> None:
     stand_ins = [p for p in jobs.state.pods.values() if p.handling is Handling.STAND_IN]
     assert len(stand_ins) == MOST_IN_LINE // 100 * 100
     assert jobs.why("l39-0").code == "BehindGroups"
-    submit(jobs, leader_ready("huge", size=2_000_000_000), priority=5)
-    jobs.run()
-    assert jobs.why("huge-0").code == "TooLarge"
+
+
+def test_a_group_of_nonsensical_size_makes_no_stand_ins_and_starts_alone() -> None:
+    jobs = Jobs(nodes=2)
+    submit(jobs, leader_ready("huge", size=2_000_000_000))
+    assert jobs.run() == ["huge-0"]
+    assert not any(p.handling is Handling.STAND_IN for p in jobs.state.pods.values())
+
+
+def test_an_owner_that_is_changed_all_the_time_makes_few_stand_ins(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    jobs, made = Jobs(nodes=2), list[int]()
+    submit(jobs, leader_ready(size=300))
+    jobs.state.advance(jobs.now)
+    replace_all = AwaitedRooms._replace
+
+    def count(rooms: AwaitedRooms, room: Any, pods: dict[str, Pod]) -> None:
+        made.append(len(pods))
+        replace_all(rooms, room, pods)
+
+    monkeypatch.setattr(AwaitedRooms, "_replace", count)
+    for at in range(50):
+        jobs.own_objects(leader_ready(size=301 + at))
+        jobs.now += 0.1
+        assert jobs.run() == []
+    assert sum(made) <= 6 * MOST_IN_LINE
+    jobs.now += 1.0
+    jobs.state.advance(jobs.now)
+    assert jobs.spec_of("llm-0").min_member == 350, "the last one counts"
 
 
 @pytest.mark.parametrize(

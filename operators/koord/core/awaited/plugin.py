@@ -16,6 +16,7 @@ from typing import Final
 
 from typing_extensions import override
 
+from koord.core.awaited.budget import StandInBudget
 from koord.core.awaited.model import (
     MOST_SECONDS,
     RoomRecord,
@@ -35,8 +36,8 @@ from koord.core.model.reasons import NoSettings, Reason
 from koord.core.owners.derived import StagedGang
 from koord.core.owners.plugin import OwnerGangs
 from koord.core.owners.reasons import BehindGroups, RoomBackoff
-from koord.core.suspend.lines import Line, Lines
-from koord.core.suspend.model import MOST_PODS, MemberSet
+from koord.core.suspend.lines import MOST_IN_LINE, Line, Lines
+from koord.core.suspend.model import MemberSet
 from koord.core.suspend.probation import Probation
 from koord.core.suspend.stand_ins import StoodFor, has_room, make_stand_ins
 from koord.core.suspend.taking import RoomTaking
@@ -83,6 +84,7 @@ class AwaitedRooms(Plugin):
         self._lines = Lines()
         self._probation = Probation(self._is_held_in)
         self._isolated = Isolation("awaited-rooms")
+        self._budget = StandInBudget()
         self._has_news = False
         self.on_told: Callable[[set[GangKey]], None] = lambda _: None
         """Called with the gangs of which something else is to be said."""
@@ -100,7 +102,7 @@ class AwaitedRooms(Plugin):
     def advance(self, now: float) -> Collection[str]:
         """See which gangs are to start with room, whose pods have come, and whose time is over."""
         self._has_news = False
-        gangs = self._owners.take_staged_news() | self._holding
+        gangs = self._owners.take_staged_news() | self._holding | self._budget.take_due(now)
         before = {pod.node for gang in gangs for pod in self._held_by(gang)}
         for gang in sorted(gangs):
             with self._isolated.of(gang):
@@ -115,6 +117,7 @@ class AwaitedRooms(Plugin):
             return self.view.now
         records = (self._rooms[gang].record for gang in self._holding)
         dues = [record.until for record in records if record is not None]
+        dues += self._budget.dues()
         return min((*dues, *self._probation.dues(self.view.now)), default=None)
 
     # --- what others ask -------------------------------------------------------------------------
@@ -212,7 +215,8 @@ class AwaitedRooms(Plugin):
             self._end(gang)
             return
         begun = [pod for pod in alive if pod.node or pod.recorded is not None]
-        if not begun and self._has_come(staged):
+        size = sum(held.pods for held in staged.held_back)
+        if not begun and (self._has_come(staged) or size > MOST_IN_LINE):
             self._end(gang)
             self._owners.start_with(gang, ())
         elif not begun:
@@ -227,11 +231,6 @@ class AwaitedRooms(Plugin):
         self._stop_holding(gang)
         self._rooms[gang].record = None
         size = sum(held.pods for held in staged.held_back)
-        if size > MOST_PODS:  # it is told that it is too large
-            self._leave_line(gang)
-            self._drop(gang, self._rooms[gang].made)
-            self._owners.start_with(gang, staged.held_back)
-            return
         first = waiting[0]
         quota = staged.held_back[0].template.quota or first.quota
         in_line = WaitingGang(gang, first.namespace, gang, first.created, size, quota)
@@ -362,6 +361,11 @@ class AwaitedRooms(Plugin):
         room = self._rooms[gang]
         terms = (room.staged.held_back, room.membership, room.since, self._priorities_of(room))
         if room.declared != terms:
+            namespace, now = gang.partition("/")[0], self.view.now
+            count = sum(held.pods for held in room.staged.held_back)
+            if not self._budget.spend(gang, namespace, count, now):
+                self._owners.start_with(gang, BehindGroups())
+                return
             room.declared = terms
             self._replace(room, {pod.uid: pod for pod in self._make(gang, room)})
         self._owners.start_with(gang, room.staged.held_back)
