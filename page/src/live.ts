@@ -13,7 +13,7 @@ const SILENT_MS = 20_000;
 /** So often is asked for what a stream has no place for. */
 const POLL_MS = 15_000;
 const FIRST_ROWS = 100;
-const MORE_ROWS = 1000;
+const MORE_ROWS = 500;
 
 /** What the server said of itself last: why it cannot read the cluster. */
 export const problem = signal("");

@@ -235,7 +235,7 @@ const BEYOND = 6;
 const STEP = 2;
 const MOST_ROWS = 60;
 /** Rows that are drawn anew in one frame: if more have changed the others follow in the next ones. */
-const AT_ONCE = 14;
+const AT_ONCE = 10;
 
 /** A table of which only the rows in sight are in the document; all have the same height. */
 export function Table<R>(props: {

@@ -45,10 +45,16 @@ def test_cells_of_a_scene() -> None:
     assert {node.node: node.domains for node in gpu_map.nodes}["gpu-05"] == ("b0/r1",)
 
 
-def test_a_holder_with_more_gpus_has_an_earlier_letter() -> None:
-    gpu_map = view_map(make_scene(NOW).state, EVERYTHING)
-    assert gpu_map.quotas == ("team-a", "team-c")
-    assert gpu_map.tenants == ("default",)
+def test_holders_keep_their_letters_when_another_one_has_more() -> None:
+    cluster = make_cluster(4, gpus=8).quotas(*(make_quota(name) for name in "abc"))
+    for at, name in enumerate("abc"):
+        cluster.pods(make_pod(name).gpu(4).quota(name).running(f"n{at}"))
+    before = view_map(cluster.state, EVERYTHING)
+    cluster.pods(make_pod("more").gpu(8).quota("c").running("n3"))
+    after = view_map(cluster.state, EVERYTHING)
+    assert before.quotas == after.quotas == ("a", "b", "c")
+    changed = [new.node for old, new in zip(before.nodes, after.nodes, strict=True) if old != new]
+    assert changed == ["n3"]
 
 
 def test_more_holders_than_letters_are_others() -> None:

@@ -73,7 +73,7 @@ class GpuMap:
 
 @dataclass(frozen=True, slots=True)
 class _Holders:
-    """Who uses GPUs, by node; and the letters of those with most."""
+    """Who uses GPUs, by node; and those with most of them, by name, who have letters."""
 
     on: Mapping[str, Counter[str]]
     names: tuple[str, ...]
@@ -160,4 +160,5 @@ def _find_holders(pods: Iterable[tuple[Pod, str]]) -> _Holders:
             on.setdefault(node, Counter())[holder] += cards
             sums[holder] += cards
     named = sorted((name for name in sums if name), key=lambda name: (-sums[name], name))
-    return _Holders(on, tuple(named[: len(LETTERS)]))
+    # By name: with the order of their sums nearly all cells would change whenever two change places.
+    return _Holders(on, tuple(sorted(named[: len(LETTERS)])))
