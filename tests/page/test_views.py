@@ -18,7 +18,9 @@ from tests.page.stage import KEY, open_stage
 from tests.see.scene import GPU, make_scene
 from tests.see.test_app import JOB, ON_DEMAND, RECORDS, make_record
 
+from koord.answers.reading import Reading
 from koord.answers.redaction import Sight
+from koord.answers.reports import Reported
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -222,6 +224,25 @@ def test_long_lists_are_windowed(browser: Any) -> None:
         table.evaluate("element => element.scrollTo(0, element.scrollHeight)")
         looked.page.get_by_role("link", name="default/many-1499").wait_for()
         assert looked.page.locator("tbody tr").count() <= 62
+
+
+def test_a_reason_that_only_others_know_has_no_class(browser: Any) -> None:
+    """Whoever may write a condition may write any reason into it."""
+    cluster = make_cluster().nodes(make_node("n").gpu(1))
+    cluster.pods(make_pod("theirs").gpu(1).created(1), make_pod("ours").gpu(1).created(2))
+    report = Reported("Placed", "False", "OfOthers", "It waits for something.", LONG_AGO)
+
+    def look_at(cluster: FakeCluster) -> Reading:
+        return Reading(cluster.state, is_followed=True, reports={"default/theirs": report})
+
+    with open_stage(cluster, look=look_at) as stage, look(browser, stage) as looked:
+        for path in ("", "queue"):
+            looked.open(path, "It waits for something.")
+            looked.page.get_by_role("link", name="default/ours").first.wait_for()
+            looked.expect_nothing_wrong()
+
+
+LONG_AGO = "2026-09-01T00:00:00Z"
 
 
 def test_when_many_rows_change_the_focus_stays_with_its_row(browser: Any) -> None:

@@ -160,5 +160,5 @@ def _find_holders(pods: Iterable[tuple[Pod, str]]) -> _Holders:
             on.setdefault(node, Counter())[holder] += cards
             sums[holder] += cards
     named = sorted((name for name in sums if name), key=lambda name: (-sums[name], name))
-    # By name: with the order of their sums nearly all cells would change whenever two change places.
+    # By name: in the order of their sums nearly all cells would change when two change places.
     return _Holders(on, tuple(sorted(named[: len(LETTERS)])))
