@@ -40,6 +40,14 @@ apiVersion: operators.koordinator.sh/v1alpha1
 kind: OperatorConfiguration
 see: {address: "127.0.0.1:0"}
 """
+JOB = """\
+apiVersion: batch/v1
+kind: Job
+metadata: {{name: {name}, namespace: {namespace}}}
+spec:
+  template:
+    spec: {{restartPolicy: Never, containers: [{{name: c, image: example.com/c}}]}}
+"""
 
 
 class Serve:
@@ -81,14 +89,16 @@ class Serve:
         ):
             time.sleep(0.5)
 
-    def act(self, path: str, token: str, body: Any = None) -> str:
+    def act(self, path: str, token: str, **more: Any) -> str:
         """Try an action and carry it out, again if the operators write meanwhile; its version."""
         while True:
-            version = self.ask(path, token, {"dryRun": True})[1]["resourceVersion"]
-            status, _ = self.ask(path, token, body or {"resourceVersion": version})
+            status, answer = self.ask(path, token, {"dryRun": True, **more})
             if status == 200:
-                return version
-            assert status == 409
+                version = answer["resourceVersion"]
+                status, answer = self.ask(path, token, {"resourceVersion": version, **more})
+                if status == 200:
+                    return version
+            assert status == 409, answer
 
     def wait_for_answer(self, token: str) -> None:
         while self.ask(f"{BASE}/queue", token)[0] == 503:
@@ -220,15 +230,15 @@ def test_a_job_is_held_and_released_with_the_rights_of_the_user(
     ann = make_token(box, name, "ann", "edit")
     guest = make_token(box, name, "guest", "view")
     path = f"{BASE}/actions/namespaces/{name}/podgroup/big"
-    with run_serve(box, tmp_path, ", actions: [hold, release]") as serve:
+    with run_serve(box, tmp_path, ", actions: [hold, release, priority, retry]") as serve:
         serve.wait_for_answer(ann)
         assert serve.ask(path, guest)[1]["actions"] == []
-        assert serve.ask(path, ann)[1]["actions"] == ["hold", "release"]
+        assert serve.ask(path, ann)[1]["actions"] == ["hold", "priority", "release", "retry"]
         for body in ({"dryRun": True}, {"resourceVersion": "1"}):
             status, refusal = serve.ask(f"{path}/hold", guest, body)
             assert (status, refusal["error"]) == (403, "Forbidden")
             assert f"system:serviceaccount:{name}:guest" in refusal["message"]
-        serve.act(f"{path}/hold", ann, {"dryRun": True})
+        assert serve.ask(f"{path}/hold", ann, {"dryRun": True})[0] == 200
         cluster.expect_group("big", "InsufficientNodes")
         version = serve.act(f"{path}/hold", ann)
         cluster.expect_group("big", "Held")
@@ -236,6 +246,17 @@ def test_a_job_is_held_and_released_with_the_rights_of_the_user(
         assert serve.ask(f"{path}/release", ann, stale)[1]["error"] == "Conflict"
         serve.act(f"{path}/release", ann)
         cluster.expect_group("big", "InsufficientNodes")
+        serve.act(f"{path}/priority", ann, priority=-5)
+        while serve.wait_for_row(ann, f"{name}/big")["value"]["items"][-1]["priority"] != -5:
+            time.sleep(0.1)
+        serve.act(f"{path}/retry", ann)
+        cluster.expect_group("big", "InsufficientNodes")
+        job = JOB.format(name="sweep", namespace=name)
+        box.kubectl("create", "-f", "-", stdin=job)
+        for action, is_suspended in (("hold", True), ("release", False)):
+            serve.act(f"{BASE}/actions/namespaces/{name}/job/sweep/{action}", ann)
+            spec = json.loads(box.kubectl("get", "job", "sweep", "-n", name, "-o", "json"))["spec"]
+            assert spec["suspend"] is is_suspended
     assert box.writes(f"system:serviceaccount:{name}:ann")
     writes = box.writes("system:serviceaccount:koord-system:koord-serve")
     assert {write.resource for write in writes} <= {"tokenreviews", "subjectaccessreviews"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tests.builders import make_pod, make_pod_group, make_quota
+from tests.builders import make_node, make_pod, make_pod_group, make_quota
 from tests.cluster import make_cluster
 
 from koord.core.queue.plugin import QueueOptions
@@ -173,3 +173,30 @@ def test_the_last_valid_limit_holds_until_a_valid_one_is_written() -> None:
     assert cluster.step() == []
     cluster.quotas(replace(valid, queue={"max_running": 2}))
     assert cluster.step() == ["j1"]
+
+
+def test_the_owner_of_a_gang_lets_others_go_first_and_never_passes_them() -> None:
+    for most, first in ((None, "rich-0"), (5, "poor"), (50, "rich-0")):
+        cluster = make_cluster().nodes(make_node("n0").gpu(8))
+        rich = make_pod_group("default/rich", 1).build()
+        cluster.pod_groups(replace(rich, spec=replace(rich.spec, most_priority=most)))
+        cluster.pods(
+            make_pod("rich-0").gang("default/rich").gpu(8).priority(20).created(1),
+            make_pod("poor").gpu(8).priority(10).created(2),
+        )
+        assert cluster.step() == [first], most
+
+
+def test_what_waits_is_tried_again_when_its_owner_asks_for_it() -> None:
+    cluster = make_cluster().nodes(make_node("n0").gpu(8))
+    gang = make_pod_group("default/g", 1).build()
+    cluster.pod_groups(gang)
+    cluster.pods(make_pod("g-0").gang("default/g").gpu(9), make_pod("p").gpu(9))
+    assert cluster.step() == []
+    assert not len(cluster.queue)
+    for text in ("1", "2"):
+        cluster.pod_groups(replace(gang, spec=replace(gang.spec, retry=text)))
+        cluster.pods(make_pod("p").gpu(9).says((("queue", QueueHints(retry=text)),)))
+        cluster.absorb()
+        assert len(cluster.queue) == 2
+        assert cluster.step() == []

@@ -19,7 +19,8 @@ from tests.see.test_token_access import make_reading
 from koord.kube.config import Access, Credentials
 from koord.kube.errors import ConfigError
 from koord.runtime.reviews import AccessReviews, TokenReviews
-from koord.see.actions import CSRF_HEADER, Actions, UnitAction
+from koord.see.action_edits import UnitAction
+from koord.see.actions import CSRF_HEADER, Actions
 from koord.see.app import BASE, Server
 from koord.see.on_behalf import open_as
 from koord.see.snapshots import Snapshots
@@ -28,19 +29,27 @@ from koord.see.token_access import TokenAccess
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-HOLD = "operators.koordinator.sh/queue-hold"
+OURS = "operators.koordinator.sh/"
+HOLD = f"{OURS}queue-hold"
 TRAIN = f"{BASE}/actions/namespaces/team-a/podgroup/train"
-BOTH = (UnitAction.HOLD, UnitAction.RELEASE)
+JOB = TRAIN.replace("/podgroup/", "/job/")
+ALL = tuple(UnitAction)
 JSON = {"Content-Type": "application/json"}
 
 
 class ApiServer:
-    """A stand-in: one PodGroup, which only ann may change. ``asked`` is what came."""
+    """A stand-in: a PodGroup and a Job, which only ann may change. ``asked`` is what came."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, str, str, dict[str, Any]]] = []
-        self.held: str | None = None
+        self.annotations: dict[str, str] = {}
+        self.suspend = False
+        self.ready = 0
         self.version = 7
+
+    @property
+    def held(self) -> str | None:
+        return self.annotations.get(HOLD)
 
     async def answer(self, request: web.Request) -> web.Response:
         body = await request.json() if request.can_read_body else {}
@@ -48,17 +57,19 @@ class ApiServer:
         self.asked.append((request.method, request.path_qs, who, body))
         if who != "Bearer a":
             return _refuse(403, "Forbidden", 'podgroups "train" is forbidden: User "bob" cannot')
-        if not request.path.endswith("/podgroups/train"):
+        if not request.path.endswith(("/podgroups/train", "/jobs/train")):
             return _refuse(404, "NotFound", "not found")
         if request.method == "PATCH":
             if body["metadata"]["resourceVersion"] != str(self.version):
                 return _refuse(409, "Conflict", "the object has been modified")
             if "dryRun" not in request.query:
-                self.held = body["metadata"]["annotations"][HOLD]
+                said = self.annotations | body["metadata"]["annotations"]
+                self.annotations = {key: text for key, text in said.items() if text is not None}
+                self.suspend = body.get("spec", {}).get("suspend", self.suspend)
                 self.version += 1
-        held = {HOLD: self.held} if self.held else {}
-        metadata = {"resourceVersion": str(self.version), "annotations": held}
-        return web.json_response({"metadata": metadata})
+        metadata = {"resourceVersion": str(self.version), "annotations": self.annotations}
+        document = {"metadata": metadata, "spec": {"suspend": self.suspend}}
+        return web.json_response({**document, "status": {"ready": self.ready}})
 
     @property
     def writes(self) -> list[str]:
@@ -86,6 +97,16 @@ class Page:
         async with self.session.request(method, url, data=data, headers=given) as response:
             return response.status, json.loads(await response.text())
 
+    async def act(self, path: str, more: dict[str, Any] | None = None) -> tuple[int, Any]:
+        """Try an action as a program, and carry out what was tried; return the last answer."""
+        headers, said = {**JSON, "Authorization": "Bearer a"}, more or {}
+        status, tried = await self.ask(path, {"dryRun": True, **said}, **headers)
+        if status != 200:
+            return status, tried
+        version = {"resourceVersion": tried["resourceVersion"], **said}
+        status, done = await self.ask(path, version, **headers)
+        return status, {**done, "changes": tried["changes"]}
+
     async def log_in(self, token: str) -> dict[str, str]:
         """Begin a session; return the headers that its page sends with an action."""
         await self.ask("/session", {"token": token}, **JSON)
@@ -110,9 +131,9 @@ async def serve(app: web.Application) -> AsyncIterator[str]:
 
 
 @asynccontextmanager
-async def open_page(on: tuple[UnitAction, ...] = BOTH) -> AsyncIterator[Page]:
+async def open_page(on: tuple[UnitAction, ...] = ALL) -> AsyncIterator[Page]:
     api, reviewer = ApiServer(), Reviewer({"a": "ann", "b": "bob"})
-    reviewer.rights = {("ann", "podgroups", "team-a"), ("ann", "pods", "team-a")}
+    reviewer.rights = {("ann", kind, "team-a") for kind in ("podgroups", "pods", "jobs")}
     api_app = web.Application()
     api_app.router.add_route("*", "/{path:.*}", api.answer)
     readings = Snapshots(make_reading)
@@ -146,6 +167,58 @@ async def test_a_unit_is_held_and_released_with_the_token_of_the_user() -> None:
         (_, path, _, body), *_ = [each for each in page.api.asked if each[0] == "PATCH"]
         assert "dryRun=All" in path
         assert body == {"metadata": {"resourceVersion": "7", "annotations": {HOLD: "true"}}}
+
+
+async def test_others_go_first_down_to_a_priority() -> None:
+    async with open_page() as page:
+        for priority in (-10, 0, None):
+            status, done = await page.act(f"{TRAIN}/priority", {"priority": priority})
+            assert (status, done["changes"]) == (200, True)
+            written = page.api.annotations.get(f"{OURS}queue-priority")
+            assert written == (None if priority is None else str(priority))
+        assert not (await page.act(f"{TRAIN}/priority", {"priority": None}))[1]["changes"]
+
+
+@pytest.mark.parametrize("priority", ["1", 1.5, True, 10**12, [], "absent"], ids=str)
+async def test_what_is_no_priority_is_refused(priority: Any) -> None:
+    said = {} if priority == "absent" else {"priority": priority}
+    async with open_page() as page:
+        assert (await page.act(f"{TRAIN}/priority", said))[0] == 400
+        assert page.api.asked == []
+
+
+async def test_a_retry_is_written_with_the_time_at_which_it_was_asked_for() -> None:
+    async with open_page() as page:
+        for _ in range(2):
+            before = page.api.annotations.get(f"{OURS}queue-retry")
+            status, done = await page.act(f"{TRAIN}/retry")
+            assert (status, done["changes"]) == (200, True)
+            assert page.api.annotations[f"{OURS}queue-retry"] != before
+
+
+async def test_a_job_is_suspended_and_resumed() -> None:
+    async with open_page() as page:
+        assert (await page.act(f"{JOB}/hold"))[0] == 200
+        assert (page.api.suspend, page.api.held) == (True, "true")
+        assert (await page.act(f"{JOB}/release"))[0] == 200
+        assert (page.api.suspend, page.api.held) == (False, None)
+
+
+async def test_a_job_whose_pods_run_is_not_suspended() -> None:
+    async with open_page() as page:
+        page.api.ready = 3
+        status, refusal = await page.act(f"{JOB}/hold")
+        assert (status, refusal["error"]) == (409, "Refused")
+        assert "3 of its pods run" in refusal["message"]
+        assert page.api.writes == []
+
+
+async def test_a_job_that_the_operators_resume_is_left_suspended() -> None:
+    async with open_page() as page:
+        page.api.annotations, page.api.suspend = {f"{OURS}admission": "suspend"}, True
+        assert (await page.act(f"{JOB}/hold"))[1]["changes"]
+        assert (await page.act(f"{JOB}/release"))[1]["changes"]
+        assert (page.api.suspend, page.api.held) == (True, None)
 
 
 async def test_a_trial_says_whether_anything_would_change() -> None:
@@ -245,6 +318,9 @@ async def test_what_is_no_action_is_refused(body: Any) -> None:
     "path",
     [
         f"{TRAIN}/delete",
+        f"{JOB}/priority",
+        f"{JOB}/retry",
+        f"{TRAIN.replace('podgroup', 'pod')}/priority",
         f"{BASE}/actions/namespaces/team-a/node/n1/hold",
         f"{BASE}/actions/namespaces/team-a/podgroup/a%2Fb/hold",
         f"{BASE}/actions/namespaces/..%2Fx/podgroup/train/hold",

@@ -5,7 +5,7 @@ once for all of them, and of a unit that has not changed it is kept.
 """
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from itertools import islice
@@ -159,12 +159,39 @@ class RankedEntries:
         values = {at: order.value_of(row, positions[at]) for at, row in own.items()}
         if self._ties.isdisjoint(values.values()):
             return self._in_order
-        ranked = [each for each in self._ranked if each[2] not in values]
-        for at, value in values.items():
-            key = order.key(own[at], positions[at]) if value in self._ties else ""
-            ranked.append((value, key, at))
-        ranked.sort(reverse=order.is_descending)
-        return [at for _, _, at in ranked]
+        moved = sorted(
+            (
+                (value, order.key(own[at], positions[at]) if value in self._ties else "", at)
+                for at, value in values.items()
+            ),
+            reverse=order.is_descending,
+        )
+        return self._merge(moved, values.keys())
+
+    def _merge(self, moved: Sequence[_Ranked], places: Collection[int]) -> list[int]:
+        """Return all places in order, with these in place of those that are there."""
+        is_descending, merged, begin = self._order.is_descending, list[int](), 0
+        for each in moved:
+            end = _find_rank(self._ranked, each, begin, is_descending=is_descending)
+            merged += (at for _, _, at in self._ranked[begin:end] if at not in places)
+            merged.append(each[2])
+            begin = end
+        merged += (at for _, _, at in self._ranked[begin:] if at not in places)
+        return merged
+
+
+def _find_rank(
+    ranked: Sequence[_Ranked], wanted: _Ranked, begin: int, *, is_descending: bool
+) -> int:
+    """Return where something belongs in what is in order, from ``begin`` on."""
+    end = len(ranked)
+    while begin < end:
+        middle = (begin + end) // 2
+        if (ranked[middle] > wanted) is is_descending:
+            begin = middle + 1
+        else:
+            end = middle
+    return begin
 
 
 class OrderedRows(Sequence[QueueEntry]):

@@ -60,7 +60,9 @@ class ReportedQueue:
     def view(self, reading: Reading) -> Steps[PlacedEntries]:
         """Return what waits: units in order, then what is not complete, by name."""
         state = reading.state
-        queue, units = find_queue(state), find_pending(state)
+        queue = find_queue(state)
+        yield
+        units = find_pending(state)
         yield
         preempting = {each.unit for each in state.nominations}
         bindings = state.quotas.bindings_version

@@ -40,6 +40,10 @@ ON_MEMBER_FAILURE: Final = ("Replace", "RestartGang", "Ignore")
 ON_BIND_FAILURE: Final = ("Retry", "RestartGang")
 KEPT_ROOM: Final = ("Keep", "GiveUp")
 QUEUE_HOLD: Final = ("false", "true")
+MOST_PRIORITY: Final = 1_000_000_000
+"""That of the highest PriorityClass that users may make."""
+MOST_RETRY: Final = 64
+"""Characters that count of what is written to have something tried again."""
 MAX_INTEGER: Final = 2**31 - 1
 MAX_LEVELS: Final = 8
 """Limit of the depth of sub-groups."""
@@ -102,6 +106,8 @@ class GangSettings:
     sub_groups: SubGroups | None = None
     kept_room: str = "Keep"
     queue_hold: str = "false"
+    queue_priority: int | None = None
+    queue_retry: str = ""
     run: RunSettings = NO_SETTINGS
 
 
@@ -147,6 +153,8 @@ GANG_ANNOTATIONS: Final = (
     operators.ON_BIND_FAILURE,
     operators.KEPT_ROOM,
     operators.QUEUE_HOLD,
+    operators.QUEUE_PRIORITY,
+    operators.QUEUE_RETRY,
     operators.SUB_GROUPS,
     keys.KUEUE_TOTAL,
     keys.KUEUE_FAST,
@@ -334,6 +342,8 @@ class _AnnotationReader:
             sub_groups=self._sub_groups(),
             kept_room=self._choice(operators.KEPT_ROOM, KEPT_ROOM, KEPT_ROOM[0]),
             queue_hold=self._choice(operators.QUEUE_HOLD, QUEUE_HOLD, QUEUE_HOLD[0]),
+            queue_priority=self._priority(),
+            queue_retry=self._annotations.get(operators.QUEUE_RETRY, "")[:MOST_RETRY],
             run=parse_run_settings(self._annotations, self._report),
         )
 
@@ -359,6 +369,18 @@ class _AnnotationReader:
         problem = f"must be a whole number, {max(min_member, 1)} or more"
         self._report(keys.TOTAL_NUMBER, text, problem, str(min_member))
         return min_member
+
+    def _priority(self) -> int | None:
+        key = operators.QUEUE_PRIORITY
+        text = self._annotations.get(key, "")
+        if not text:
+            return None
+        priority = _parse_integer(text)
+        if priority is None or abs(priority) > MOST_PRIORITY:
+            problem = f"must be a whole number from -{MOST_PRIORITY} to {MOST_PRIORITY}"
+            self._report(key, text, problem, "the priority of its pods")
+            return None
+        return priority
 
     def _match_policy(self) -> str:
         key = keys.MATCH_POLICY

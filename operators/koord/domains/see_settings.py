@@ -91,9 +91,12 @@ class SeeSettings(Section):
     """The label of pods that names their user, for usage by user; whoever may write pods can write
     any name there. Empty: nobody is named."""
 
-    actions: tuple[Literal["hold", "release"], ...] = Field(default=(), max_length=2)
+    actions: tuple[Literal["hold", "release", "priority", "retry"], ...] = Field(
+        default=(), max_length=4
+    )
     """What people may do to their jobs from the page, [with their own rights](serve.md#actions):
-    `hold` keeps one from starting, `release` takes that back. Empty: nothing."""
+    `hold` keeps one from starting, `release` takes that back, `priority` lets others go first, and
+    `retry` has it tried at once. Empty: nothing."""
 
     @model_validator(mode="after")
     def _check_tls(self) -> Self:

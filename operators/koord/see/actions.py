@@ -1,4 +1,4 @@
-"""Actions: holds a waiting unit back or lets it go, as the user would with kubectl.
+"""Actions: holds a waiting unit back, lets it go, and more, as the user would with kubectl.
 
 Off unless the configuration names them. The request carries the token of the user, never that of
 this process. It is tried first (a dry run of the API server), and carried out only for the version
@@ -12,23 +12,30 @@ import json
 import logging
 import re
 import secrets
+import time
 from collections.abc import Collection
-from dataclasses import dataclass, field
-from enum import StrEnum
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from http import HTTPStatus
-from typing import Any, Final, NamedTuple
-from urllib.parse import quote, urlsplit
+from typing import Any, Final
+from urllib.parse import urlsplit
 
-import msgspec
 from aiohttp import web
 
-from koord.api.keys import operators
+from koord.core.model.text import format_milliseconds
 from koord.kube.client import Media
 from koord.kube.config import Credentials
 from koord.kube.errors import ApiError, KubeError
 from koord.plain_text import escape
-from koord.runtime.reviews import ResourceRight
+from koord.see.action_edits import (
+    KINDS,
+    ActionQuestion,
+    ActionRefused,
+    SeenObject,
+    UnitAction,
+    is_priority,
+    make_edit,
+)
 from koord.see.app import ASKER, BASE
 from koord.see.bodies import MOST_FORM, read_body
 from koord.see.on_behalf import USER_AGENT, open_as
@@ -39,59 +46,6 @@ CSRF_HEADER: Final = "X-Koord-Csrf"
 _JSON: Final = "application/json"
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 log = logging.getLogger(__name__)
-
-
-class UnitAction(StrEnum):
-    """What can be done to a unit."""
-
-    HOLD = "hold"
-    RELEASE = "release"
-
-
-class ActionKind(NamedTuple):
-    """Where objects of a kind are."""
-
-    group: str
-    version: str
-    plural: str
-
-    def path(self, namespace: str, name: str) -> str:
-        root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
-        where = f"namespaces/{quote(namespace, safe='')}"
-        return f"{root}/{where}/{self.plural}/{quote(name, safe='')}"
-
-    def right(self, namespace: str, name: str) -> ResourceRight:
-        return ResourceRight("patch", self.group, self.plural, namespace, name)
-
-
-KINDS: Final = {
-    "podgroup": ActionKind("scheduling.sigs.k8s.io", "v1alpha1", "podgroups"),
-    "pod": ActionKind("", "v1", "pods"),
-}
-
-
-class _ObjectVersion(msgspec.Struct, rename="camel"):
-    resource_version: str
-    annotations: dict[str, str] | None = None
-
-
-class _VersionedObject(msgspec.Struct):
-    metadata: _ObjectVersion
-
-
-@dataclass(frozen=True, slots=True)
-class ActionQuestion:
-    """What is to be done to what; ``version`` is that of the trial, empty for the trial itself."""
-
-    action: UnitAction
-    kind: str
-    namespace: str
-    name: str
-    version: str = ""
-
-    @property
-    def is_trial(self) -> bool:
-        return not self.version
 
 
 @dataclass(slots=True)
@@ -114,7 +68,8 @@ class Actions:
         kind, namespace, name = _parts_of(request)
         may = await request[ASKER].may(KINDS[kind].right(namespace, name))
         given = self.access.find_token(request)
-        body = {"actions": sorted(self.on) if may else [], "csrf": self._secret_of(given)}
+        offered = sorted(KINDS[kind].actions.intersection(self.on)) if may else []
+        body = {"actions": offered, "csrf": self._secret_of(given)}
         return web.json_response(body, headers={"Cache-Control": "no-store"})
 
     async def _act(self, request: web.Request) -> web.Response:
@@ -124,6 +79,9 @@ class Actions:
         status = HTTPStatus.OK
         try:
             body = await self._write(given, question)
+        except ActionRefused as error:
+            status = HTTPStatus.CONFLICT
+            body = {"error": "Refused", "message": escape(str(error)), "retryAfterSeconds": None}
         except ApiError as error:
             # It is the API server that refuses, and it says what is missing.
             status, body = HTTPStatus(_STATUS.get(error.status, 503)), _refusal(error)
@@ -134,29 +92,25 @@ class Actions:
         return web.json_response(body, status=status, headers={"Cache-Control": "no-store"})
 
     async def _write(self, given: GivenToken, question: ActionQuestion) -> dict[str, Any]:
-        """Try an action, or carry out what was tried. Raises ``KubeError``."""
-        value = "true" if question.action is UnitAction.HOLD else None
+        """Try an action, or carry out what was tried.
+
+        Raises ``ActionRefused`` and ``KubeError``.
+        """
         path = KINDS[question.kind].path(question.namespace, question.name)
         async with open_as(self.credentials, given.token) as client:
-            version, changes = question.version, True
-            if question.is_trial:
-                seen = (await client.get(path, _VersionedObject)).metadata
-                version = seen.resource_version
-                changes = (seen.annotations or {}).get(operators.QUEUE_HOLD) != value
-            metadata = {
-                "resourceVersion": version,
-                "annotations": {operators.QUEUE_HOLD: value},
-            }
+            seen = await client.get(path, SeenObject)
+            edit = make_edit(question, seen)
+            version = question.version or seen.metadata.resource_version
             params = {"fieldManager": USER_AGENT}
             params |= {"dryRun": "All"} if question.is_trial else {}
-            await client.patch(path, {"metadata": metadata}, Media.MERGE_PATCH, params)
+            await client.patch(path, edit.patch(version), Media.MERGE_PATCH, params)
         return {
             "action": question.action,
             "kind": question.kind,
             "namespace": question.namespace,
             "name": question.name,
             "dryRun": question.is_trial,
-            "changes": changes,
+            "changes": edit.changes(seen),
             "resourceVersion": version,
         }
 
@@ -185,21 +139,26 @@ class Actions:
 
     async def _read(self, request: web.Request) -> ActionQuestion:
         kind, namespace, name = _parts_of(request)
-        action = request.match_info["action"]
-        if action not in self.on:
-            raise web.HTTPNotFound(reason=f"{action[:32]} is none of {', '.join(sorted(self.on))}")
+        action, offered = request.match_info["action"], KINDS[kind].actions.intersection(self.on)
+        if action not in offered:
+            raise web.HTTPNotFound(reason=f"{action[:32]} is none of {', '.join(sorted(offered))}")
         try:
             body = json.loads(await read_body(request, MOST_FORM, parse=False))
         except (ValueError, RecursionError):
             raise web.HTTPBadRequest(reason="the body is no JSON") from None
+        question = ActionQuestion(
+            UnitAction(action), kind, namespace, name, at=format_milliseconds(time.time())
+        )
+        if question.action is UnitAction.PRIORITY:
+            question, body = _take_priority(question, body)
         if body == {"dryRun": True}:
-            return ActionQuestion(UnitAction(action), kind, namespace, name)
+            return question
         version = body.get("resourceVersion") if isinstance(body, dict) and len(body) == 1 else None
         if not isinstance(version, str) or not version.isdecimal() or len(version) > 32:
             raise web.HTTPBadRequest(
                 reason='send {"dryRun": true} first, then the "resourceVersion" of its answer'
             )
-        return ActionQuestion(UnitAction(action), kind, namespace, name, version)
+        return replace(question, version=version)
 
     @staticmethod
     def _log(request: web.Request, question: ActionQuestion, status: HTTPStatus) -> None:
@@ -214,6 +173,17 @@ class Actions:
                 "status": int(status),
             },
         )
+
+
+def _take_priority(question: ActionQuestion, body: Any) -> tuple[ActionQuestion, Any]:
+    """Return a question with the priority of its body, and the rest of that.
+
+    Raises ``HTTPBadRequest``.
+    """
+    if not isinstance(body, dict) or not is_priority(body.get("priority", "")):
+        raise web.HTTPBadRequest(reason='"priority" is a whole number, or null')
+    body_left = {key: value for key, value in body.items() if key != "priority"}
+    return replace(question, priority=body["priority"]), body_left
 
 
 def _parts_of(request: web.Request) -> tuple[str, str, str]:

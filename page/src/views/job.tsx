@@ -39,7 +39,7 @@ export function JobView(props: { parts: string[] }) {
         <Link href={toList("queue", { ns: namespace })}>what waits in {namespace}</Link>
       </p>
       {value.standing === "Waiting" && (
-        <Actions namespace={namespace} kind={kind} name={name} isHeld={value.reason?.code === "Held"} />
+        <Actions namespace={namespace} kind={kind} name={name} isHeld={value.reason?.code === "Held"} job={owner?.kind === "Job" ? owner.name : undefined} />
       )}
       <Why value={value} />
       {row && <When row={row} />}

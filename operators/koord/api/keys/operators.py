@@ -73,6 +73,12 @@ SCALE_UP: Final = f"{PREFIX}scale-up"
 """ProvisioningRequest or placeholder label: the gang that it asks for nodes for, as a digest."""
 QUEUE_HOLD: Final = f"{PREFIX}queue-hold"
 """Pod or PodGroup annotation: "true" keeps the pod or gang from starting until it is taken off."""
+QUEUE_PRIORITY: Final = f"{PREFIX}queue-priority"
+"""PodGroup annotation, a whole number: the gang has its turn as if its pods had this priority, if
+theirs is higher."""
+QUEUE_RETRY: Final = f"{PREFIX}queue-retry"
+"""Pod or PodGroup annotation, any text, such as a time: with another one it is tried again at
+once."""
 OWNER_GROUPING: Final = f"{PREFIX}owner-grouping"
 """Annotation of a pod, or of what owns it: "false" has no gang found from owners."""
 ADMISSION: Final = f"{PREFIX}admission"

@@ -118,6 +118,8 @@ _OF_GANGS: Final[Mapping[str, Callable[[GangSpec], Any]]] = {
     "topology": lambda spec: spec.topology,
     "subGroups": lambda spec: spec.sub_groups,
     "held": lambda spec: spec.is_held,
+    "priority": lambda spec: spec.most_priority,
+    "retry": lambda spec: spec.retry,
     "maxRunTime": lambda spec: spec.run.max_run_time,
     "expectedRunTime": lambda spec: spec.run.expected_run_time,
 }

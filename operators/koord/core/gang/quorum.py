@@ -14,7 +14,7 @@ one, the next members are a new incarnation and need the quorum again. Koordinat
 this, so there a workload recreated under the same PodGroup starts member by member.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
@@ -415,7 +415,7 @@ class _Part:
             key=self._id,
             demands=tuple(demands),
             group=self._id,
-            priority=max(pod.priority for demand in demands for pod in demand.pods),
+            priority=_priority_of(demands),
             since=self.completed_at,
             is_repair=any(map(self.find_to_replace, self._gangs)),
             lease_seconds=self._lease_seconds,
@@ -454,6 +454,8 @@ class _Part:
             placed=tally.placed + self._done[gang],
             constraint=None if spec is None else spec.topology,
             is_held=spec is not None and spec.is_held,
+            most_priority=None if spec is None else spec.most_priority,
+            retry="" if spec is None else spec.retry,
             run=NO_TERMS if spec is None else spec.run,
             placed_with=placed_with,
             placed_there=sum(self._states[name].tally.placed for name in placed_with),
@@ -488,10 +490,19 @@ class _Part:
             key=f"{gang}/{part.name}" if is_whole else pods[0].uid,
             demands=part.demands,
             group=self._id,
-            priority=max(pod.priority for pod in pods),
+            priority=_priority_of(part.demands),
             since=max(pod.created for pod in pods),
             is_repair=any(
                 serves(part.demands[0].sub_groups, part.name, lost_member.sub_group)
                 for lost_member in lost[gang]
             ),
         )
+
+
+def _priority_of(demands: Iterable[Demand]) -> int:
+    """Return the priority of the turn of a unit: its owner may let others go first."""
+    return max(
+        pod.priority if demand.most_priority is None else min(pod.priority, demand.most_priority)
+        for demand in demands
+        for pod in demand.pods
+    )

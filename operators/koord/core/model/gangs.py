@@ -387,6 +387,10 @@ class GangSpec:
     """Whether room is kept, for lost members or as its mode says."""
     is_held: bool = False
     """Whether its owner keeps it from starting."""
+    most_priority: int | None = None
+    """The highest priority with which it has its turn; None: that of its pods."""
+    retry: str = ""
+    """What its owner has written to have it tried again: another text makes it another one."""
     run: RunTerms = NO_TERMS
     finished: int = 0
     """How many of ``total`` have succeeded or were given up, as what owns the pods says."""

@@ -78,6 +78,10 @@ class Demand:
     """Of a gang with sub-groups: the one that these members are in."""
     is_held: bool = False
     """Whether the owner of the gang keeps it from starting; without that it is another demand."""
+    most_priority: int | None = None
+    """The highest priority with which the gang has its turn; None: that of its pods."""
+    retry: str = ""
+    """What was written to have the gang tried again: with another text it is another demand."""
     run: RunTerms = NO_TERMS
     """What the gang says of its run."""
     native: NativeTerms | None = None

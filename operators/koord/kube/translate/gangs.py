@@ -155,6 +155,8 @@ def make_gang_spec(
         sub_groups=make_sub_groups(settings),
         keeps_room=settings.kept_room != "GiveUp",
         is_held=settings.queue_hold == "true",
+        most_priority=settings.queue_priority,
+        retry=settings.queue_retry,
         run=make_run_terms(settings.run),
     )
 

@@ -5,6 +5,7 @@ from typing import Final
 
 from typing_extensions import override
 
+from koord.api.gang import MOST_RETRY
 from koord.api.keys import operators
 from koord.api.run_terms import ANNOTATIONS, LONGEST_SECONDS, parse_run_settings
 from koord.core.model.pods import PodShape
@@ -15,7 +16,7 @@ from koord.kube.translate.run_terms import make_run_terms
 from koord.kube.wire import WirePod
 
 _NO_TEXTS: Final[Mapping[str, str]] = {}
-_READ: Final = (operators.QUEUE_HOLD, *ANNOTATIONS)
+_READ: Final = (operators.QUEUE_HOLD, operators.QUEUE_RETRY, *ANNOTATIONS)
 
 
 class QueuePodReader(PodReader):
@@ -31,6 +32,7 @@ class QueuePodReader(PodReader):
             return None
         hints = QueueHints(
             annotations.get(operators.QUEUE_HOLD) == "true",
+            annotations.get(operators.QUEUE_RETRY, "")[:MOST_RETRY],
             None if deadline is None else min(max(deadline, 1), LONGEST_SECONDS),
             make_run_terms(parse_run_settings(annotations, _ignore)),
         )
