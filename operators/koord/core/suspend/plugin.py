@@ -21,11 +21,12 @@ from typing_extensions import override
 from koord.core.engine.cycle import Cycle
 from koord.core.engine.plugin import Plugin, Session
 from koord.core.engine.state_view import StateView
-from koord.core.model.gangs import GangMembership, GangMode, GangSource, GangSpec, MatchPolicy
+from koord.core.model.gangs import GangMembership
 from koord.core.model.plan import Assignment, ObjectWrite, Plan
 from koord.core.model.pods import Handling, Pod
 from koord.core.model.reasons import Reason
 from koord.core.queue.plugin import Queues
+from koord.core.suspend.labels import NamespaceLabels
 from koord.core.suspend.lines import Line, Lines
 from koord.core.suspend.model import (
     HOLD_SECONDS,
@@ -42,7 +43,7 @@ from koord.core.suspend.reasons import (
     RoomHeld,
 )
 from koord.core.suspend.session import NAME, HandOverSession
-from koord.core.suspend.shared_gangs import SharedGangs
+from koord.core.suspend.shared_gangs import SharedGangs, make_membership
 from koord.core.suspend.stand_ins import (
     StoodFor,
     has_room,
@@ -91,8 +92,9 @@ class JobAdmissions(Plugin):
         """Signs records; whoever writes them sets it."""
         self.jobs: dict[str, QueuedJob] = {}
         self._find_priority = find_priority
-        self._labels: dict[str, str] = {}
-        """Namespace with Jobs -> what its label says."""
+        self._labels = NamespaceLabels(self._label_of)
+        self._put_off: set[Line] | None = None
+        """Lines that are refreshed once many Jobs are settled."""
         self._lines = Lines()
         self._shared = SharedGangs(self.jobs, self._lines)
         self._stand_ins: dict[str, dict[str, Pod]] = {}
@@ -122,7 +124,7 @@ class JobAdmissions(Plugin):
         self._changed.add(job.uid)
         before = self.jobs.get(job.uid)
         self.jobs[job.uid] = job
-        self._labels.setdefault(job.namespace, self._label_of(job.namespace))
+        self._labels.note(job.namespace)
         if job.is_suspended:
             self._landed.pop(job.uid, None)
         self._settle(job)
@@ -161,12 +163,8 @@ class JobAdmissions(Plugin):
         """See who may be tried again, whose pods have come, and whose minute is over."""
         self._shared.look_again()
         self._has_news = False
-        for namespace, label in list(self._labels.items()):
-            if self._label_of(namespace) != label:
-                self._labels[namespace] = self._label_of(namespace)
-                for job in [job for job in self.jobs.values() if job.namespace == namespace]:
-                    self._changed.add(job.uid)
-                    self._settle(job)
+        for namespace in self._labels.take_changed(now):
+            self._relabel(namespace)
         for namespace in self._probation.take_changed(now):
             self._refresh_namespace(namespace)
         due = [uid for uid, until in self._pausing.items() if until <= now]
@@ -180,6 +178,16 @@ class JobAdmissions(Plugin):
             self._declare(self.jobs[uid])
         return before - {pod.node for uid in changed for pod in self._held_by(uid)}
 
+    def _relabel(self, namespace: str) -> None:
+        """Settle all Jobs of a namespace, and make the stand-ins of its lines once."""
+        self._put_off = set()
+        for job in [job for job in self.jobs.values() if job.namespace == namespace]:
+            self._changed.add(job.uid)
+            self._settle(job)
+        lines, self._put_off = self._put_off, None
+        for line in sorted(lines):
+            self._refresh_line(line)
+
     @override
     def next_due(self) -> float | None:
         if self._has_news:
@@ -187,13 +195,14 @@ class JobAdmissions(Plugin):
         held = (self.jobs[uid].held for uid in self._holding)
         dues = [room.until for room in held if room is not None]
         dues += self._probation.dues(self.view.now)
+        dues += self._labels.dues()
         return min((*self._pausing.values(), *dues), default=None)
 
     # --- what others ask -------------------------------------------------------------------------
 
     def is_ours(self, job: QueuedJob) -> bool:
         """Whether the operators resume a Job: it says so, or its namespace does."""
-        return (job.mode or self._labels.get(job.namespace, "")) == NAME and not job.is_over
+        return (job.mode or self._labels.get(job.namespace)) == NAME and not job.is_over
 
     def is_waiting(self, job: QueuedJob) -> bool:
         """Whether a Job is to be resumed once it has room."""
@@ -391,6 +400,9 @@ class JobAdmissions(Plugin):
 
     def _refresh_line(self, line: Line) -> None:
         """Make the stand-ins of the first Jobs of a line, and take away those of others."""
+        if self._put_off is not None:
+            self._put_off.add(line)
+            return
         chosen = self._lines.choose(line, self._probation.most_of(line[0], self.view.now))
         before = self._lines.plan(line, {uid: self.jobs[uid].gang for uid in chosen})
         if before != set(chosen):
@@ -470,33 +482,9 @@ class JobAdmissions(Plugin):
         return self._declared[uid] != self._terms_of(self.jobs[uid])
 
     def _membership_of(self, job: QueuedJob) -> GangMembership:
-        """Return the gang of its stand-ins: with the settings of the gang that its pods name.
-
-        Jobs that name one gang start together. While they are fewer pods than it needs, the first
-        of them lacks members.
-        """
         own = job.sets[0].template.gang
-        spec = None
-        if own is not None:
-            spec = self.view.gangs.spec(own.key) or own.declared
-        shared, lacking = self._shared.of(job, self.view), 0
-        if spec is not None and shared.peers[0] == job.key:
-            lacking = max(0, spec.min_member - shared.alive - max(shared.waiting, job.size))
-        size = job.size + lacking
-        declared = replace(
-            spec or GangSpec(job.key, size, size),
-            key=job.key,
-            min_member=size,
-            total=size,
-            mode=GangMode.STRICT,
-            match_policy=MatchPolicy.ONCE_SATISFIED,
-            group=shared.peers,
-            source=GangSource.ANNOTATION,
-            sub_groups=None,
-            keeps_room=False,
-            is_held=job.is_kept or (spec is not None and spec.is_held),
-        )
-        return GangMembership(job.key, GangSource.ANNOTATION, declared)
+        spec = None if own is None else self.view.gangs.spec(own.key) or own.declared
+        return make_membership(job, spec, self._shared.of(job, self.view))
 
     # --- pods that come --------------------------------------------------------------------------
 

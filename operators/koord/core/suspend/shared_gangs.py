@@ -4,10 +4,17 @@ What such a gang comes to is found once for all of its Jobs: anybody may name on
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from koord.core.engine.state_view import StateView
-from koord.core.model.gangs import GangKey
+from koord.core.model.gangs import (
+    GangKey,
+    GangMembership,
+    GangMode,
+    GangSource,
+    GangSpec,
+    MatchPolicy,
+)
 from koord.core.suspend.lines import Lines
 from koord.core.suspend.model import QueuedJob
 
@@ -59,3 +66,29 @@ class SharedGangs:
         alive = sum(member.is_alive for member in view.gangs.members(gang).values())
         waiting = sum(job.size for job in jobs)
         return SharedGang(self._peers.get(gang, ()), alive, waiting)
+
+
+def make_membership(job: QueuedJob, spec: GangSpec | None, shared: SharedGang) -> GangMembership:
+    """Return the gang of the stand-ins of a Job: with the settings of the gang that its pods name.
+
+    Jobs that name one gang start together. While they are fewer pods than it needs, the first of
+    them lacks members.
+    """
+    lacking = 0
+    if spec is not None and shared.peers[0] == job.key:
+        lacking = max(0, spec.min_member - shared.alive - max(shared.waiting, job.size))
+    size = job.size + lacking
+    declared = replace(
+        spec or GangSpec(job.key, size, size),
+        key=job.key,
+        min_member=size,
+        total=size,
+        mode=GangMode.STRICT,
+        match_policy=MatchPolicy.ONCE_SATISFIED,
+        group=shared.peers,
+        source=GangSource.ANNOTATION,
+        sub_groups=None,
+        keeps_room=False,
+        is_held=job.is_kept or (spec is not None and spec.is_held),
+    )
+    return GangMembership(job.key, GangSource.ANNOTATION, declared)
