@@ -72,7 +72,7 @@ function Why({ value }: { value: Explanation }) {
       {[...value.warnings, ...value.notes].map((text) => <p key={text} class="reported">{text}</p>)}
       {value.nodes.length > 0 && (
         <table class="small">
-          <caption>Nodes that cannot take it</caption>
+          <caption>{value.dominant?.class === "Room" ? "Nodes that cannot take it" : "Not why it waits, but to know: nodes that cannot take it now"}</caption>
           <thead><tr><th scope="col" class="number">Nodes</th><th scope="col">Cause</th><th scope="col">Such as</th></tr></thead>
           <tbody>
             {value.nodes.map((cause) => (
