@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from tests.builders import make_quota
 from tests.owners.frameworks import (
     JOB_INDEX,
     JOBSET,
@@ -518,3 +519,23 @@ def test_10_volcano_job_migrated():
     assert spec.min_member == 4
     assert spec.on_member_failure is OnMemberFailure.RESTART_GANG
     assert JOB_INDEX in jobs.pod("js-wk-0-0-a0").profile.labels
+
+
+def test_9_drivers_with_a_quota_of_their_own_leave_room_for_executors():
+    """The recipe for Spark: without the quota twenty drivers would fill both nodes."""
+    jobs = Jobs(nodes=2).own_objects(ETL)
+    gpu = "nvidia.com/gpu"
+    jobs.quotas(
+        make_quota("drivers", min={gpu: 4}, max={gpu: 4}),
+        make_quota("executors", min={gpu: 12}, max={gpu: 12}),
+    )
+    drivers = [
+        owned(f"etl-driver-{at}", ETL, {"spark-role": "driver"}, gpus=1, quota="drivers")
+        for at in range(20)
+    ]
+    jobs.pods(*drivers)
+    started = jobs.run()
+    assert len(started) == 4
+    first = next(driver for driver in drivers if driver.name == started[0])
+    jobs.pods(*(replace(pod, quota="executors") for pod in executors(first, 1, 10)))
+    assert len(jobs.run()) == 10
