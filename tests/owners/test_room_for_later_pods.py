@@ -21,6 +21,7 @@ from koord.core.model.gangs import GangSource
 from koord.core.model.pods import Handling, Pod
 from koord.core.suspend.lines import MOST_IN_LINE
 from koord.isolation import FAILURES
+from koord.replay.values import ValueReader, ValueWriter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -202,6 +203,14 @@ def test_the_record_is_read_as_it_was_written_and_no_longer_than_allowed() -> No
     for nonsense in ("{", "[]", "{}", '{"at":1,"nodes":[]}'):
         with pytest.raises(ValueError, match=r"room|Expecting"):
             read_record("uid", nonsense)
+
+
+def test_a_snapshot_holds_what_is_held() -> None:
+    jobs = Jobs(nodes=4)
+    submit(jobs, leader_ready())
+    jobs.run()
+    for value in (*jobs.state.pods.values(), *jobs.owners.owners.values()):
+        assert ValueReader().read(ValueWriter().write(value)) == value
 
 
 def test_a_unit_of_higher_priority_takes_the_room_that_it_needs_and_no_more() -> None:

@@ -23,7 +23,7 @@ Places = tuple[tuple[int, str, int], ...]
 """Number of the role, node, and how many pods."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class RoomRecord(Allocation):
     """From when on, for how long and where room is held: what the first pod was started with.
 
@@ -37,6 +37,10 @@ class RoomRecord(Allocation):
 
     def __hash__(self) -> int:
         return hash(self.uid)
+
+    def note_places(self, places: Places) -> None:
+        """Say once where the others of the unit are that a cycle has planned."""
+        object.__setattr__(self, "places", places)
 
     @property
     def until(self) -> float:

@@ -193,11 +193,12 @@ class AwaitedRooms(Plugin):
                     if isinstance(given, RoomRecord) and not given.places:
                         gang = self._recorders[assignment.pod.uid]
                         made = self._rooms[gang].made
-                        given.places = count_places(
+                        stand_ins = (
                             (_role_of(each.pod), each.node)
                             for each in placement.assignments
                             if each.pod.uid in made
                         )
+                        given.note_places(count_places(stand_ins))
         for uid, is_given_up in session.given_up.items():
             if is_given_up:
                 gang = self._gang_of(uid)
