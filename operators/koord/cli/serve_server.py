@@ -74,7 +74,7 @@ MakeCertificate = Callable[[Collection[str]], ServerCertificate | None]
 SERVICE: Final = "koord-serve"
 SWITCH_SECONDS: Final = 0.001
 """How long the thread of answers goes on while that of connections waits to be run."""
-GC_THRESHOLDS: Final = 1_000, 10, 500
+GC_THRESHOLDS: Final = 1_000, 5, 200
 """Whoever asks waits for a collection of garbage, so they are short. Between two of them far more
 is made than this says, as nearly as much is freed. Whole ones are rare: little is in cycles."""
 STREAMS_EACH: Final = 3
