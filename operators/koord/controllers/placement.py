@@ -50,6 +50,10 @@ log = logging.getLogger(__name__)
 
 COALESCE_SECONDS = 0.005
 """Events within this time are planned together: members of a gang arrive in bursts."""
+COALESCE_BUSY_SECONDS = 0.1
+"""The same while ``BUSY_PODS`` are being committed. That takes longer, and each turn takes
+in what has changed: more turns would place nothing sooner."""
+BUSY_PODS = 128
 MOST_PODS_PER_CYCLE = 256
 """A cycle plans this many pods, then yields the event loop."""
 MOST_PODS_IN_FLIGHT = 256
@@ -481,7 +485,8 @@ class PlacementController:
                     await self._wake.wait()
             except TimeoutError:
                 return
-            await asyncio.sleep(COALESCE_SECONDS)
+            is_busy = self.flights.pods >= BUSY_PODS
+            await asyncio.sleep(COALESCE_BUSY_SECONDS if is_busy else COALESCE_SECONDS)
         # Only now: what happened during the pause is part of the next cycle.
         self._wake.clear()
 

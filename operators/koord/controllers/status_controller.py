@@ -20,6 +20,8 @@ from koord.kube.status import AT_ONCE, LULL_SECONDS, Pace
 
 BURST_SECONDS: Final = 0.05
 """Changes come in bursts: those that arrive within this time are handled together."""
+BURST_BUSY_SECONDS: Final = 0.25
+"""The same while pods are bound: each kind looks at all that has changed, every time."""
 AGAIN_SECONDS: Final = 5.0
 """After a write that the API server did not take."""
 _TICK: Final = 0.02
@@ -148,5 +150,5 @@ class StatusController(Generic[K]):
         except TimeoutError:
             return False
         self._woken.clear()
-        await asyncio.sleep(BURST_SECONDS)
+        await asyncio.sleep(BURST_BUSY_SECONDS if self.is_busy() else BURST_SECONDS)
         return True

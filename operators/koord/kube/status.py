@@ -257,10 +257,13 @@ class StatusWriter:
         due: list[_Pending] = []
         self._look_at = math.inf
         for uid, pending in self._pending.items():
+            if uid in self._in_flight:
+                continue  # the end of that write has them looked through
             due_at = pending.due_after(self._delay)
-            self._look_at = min(self._look_at, due_at)
-            if due_at <= now and uid not in self._in_flight:
+            if due_at <= now:
                 due.append(pending)
+            else:
+                self._look_at = min(self._look_at, due_at)
         most = MAX_BEGUN * self._pace.most
         free = max(0, most - len(self._in_flight))
         # Half is left to others, however many one namespace has.
@@ -285,6 +288,8 @@ class StatusWriter:
             self.stats.last_refusal = repr(error)
         finally:
             self._in_flight.discard(uid)
+            if uid in self._pending or len(self._in_flight) <= MAX_BEGUN * self._pace.most // 2:
+                self._look_at = 0.0
             self._begun[namespace] -= 1
             if not self._begun[namespace]:
                 del self._begun[namespace]
