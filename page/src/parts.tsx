@@ -43,7 +43,9 @@ export function tellTimes(): void {
 
 /** What ticks is a text alone: everything around it stays. */
 function Age({ at }: { at: string }) {
-  return <>{tellSeconds((tick.value - clockAhead.value - Date.parse(at)) / 1000)}</>;
+  const seconds = (tick.value - clockAhead.value - Date.parse(at)) / 1000;
+  // From a minute on in minutes: dozens of texts that change each second are work, and nobody reads them.
+  return <>{tellSeconds(seconds < 60 ? seconds : 60 * Math.floor(seconds / 60))}</>;
 }
 
 /** In how long a time is. */
