@@ -250,7 +250,7 @@ export function Table<R>(props: {
   onMore?: () => void;
 }) {
   const box = useRef<HTMLDivElement>(null);
-  const slots = useRef<Slots<R>>({ byKey: new Map(), next: 0, drawn: new Map() });
+  const slots = useRef<Slots<R>>({ keys: [], elements: [], more: 0, drawn: new Map() });
   const [, setFrame] = useState(0);
   const [at, setAt] = useState(0);
   const [height, setHeight] = useState(() => Math.max(320, window.innerHeight - 240));
@@ -267,7 +267,7 @@ export function Table<R>(props: {
   const count = Math.min(MOST_ROWS, Math.ceil(height / ROW_HEIGHT) + 2 * BEYOND);
   const shown = props.order.slice(first, first + count);
   const rows = shown.map((key, below) => ({ row: props.rows.get(key), columns: props.columns, number: first + below + 2 }));
-  const isLeft = draw(slots.current, assign(slots.current, shown, box.current), rows, at - first);
+  const isLeft = draw(slots.current, assign(slots.current, shown, first, count, box.current), rows, at - first);
   useEffect(() => {
     if (!isLeft) return undefined;
     const frame = requestAnimationFrame(() => setFrame((before) => before + 1));
@@ -304,22 +304,29 @@ export function Table<R>(props: {
 
 /** Which element shows which row of a table, in order. */
 interface Slots<R> {
-  byKey: Map<string, number>;
-  next: number;
+  keys: string[];
+  elements: number[];
+  /** Elements that are made beyond those of a window. */
+  more: number;
   /** What each shows: for some frames the row that it showed before. */
   drawn: Map<number, RowProps<R>>;
 }
 
-/** Return which element shows each row. What comes gets the element of what went: to change texts is quicker than to make
- * elements. That in which the focus is shows no other row. */
-function assign<R>(slots: Slots<R>, keys: string[], box: HTMLElement | null): number[] {
-  const before = slots.byKey;
-  const stays = new Set(keys);
-  const focused = document.activeElement?.closest("tbody tr");
-  const kept = focused && box?.contains(focused) ? [...box.querySelectorAll("tbody tr:not(.filler)")].indexOf(focused) : -1;
-  const free = [...before].filter(([key], at) => !stays.has(key) && at !== kept).map(([, slot]) => slot);
-  slots.byKey = new Map(keys.map((key) => [key, before.get(key) ?? free.shift() ?? slots.next++]));
-  return [...slots.byKey.values()];
+/** Return which element shows each row, the first of which has this number. An element stays at its place, and shows what comes
+ * there: to change texts is quicker than to make elements or to move them. When the reader scrolls, those that go out of sight are
+ * those that come in. The element in which the focus is goes with its row, and shows no other one. */
+function assign<R>(slots: Slots<R>, keys: string[], first: number, count: number, box: HTMLElement | null): number[] {
+  const elements = keys.map((_, at) => (first + at) % count);
+  const row = document.activeElement?.closest("tbody tr");
+  const focused = row && box?.contains(row) ? [...box.querySelectorAll("tbody tr:not(.filler)")].indexOf(row) : -1;
+  const element = slots.elements[focused];
+  if (element !== undefined) {
+    const [now, other] = [keys.indexOf(slots.keys[focused]!), elements.indexOf(element)];
+    if (other >= 0) elements[other] = now >= 0 ? elements[now]! : MOST_ROWS + (slots.more += 1);
+    if (now >= 0) elements[now] = element;
+  }
+  Object.assign(slots, { keys, elements });
+  return elements;
 }
 
 /** Show rows in their elements, as many as one frame has time for, from the first one in sight on; return whether some are left. */
