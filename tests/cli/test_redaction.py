@@ -100,6 +100,7 @@ HARMLESS = {
     "PinnedNodeUnfit.node",
     "PlacedOverLoad.excess",
     "PlacedOverLoad.node",
+    "PlacedWithRoom.roles",
     "Planned.plan_id",
     "PodGroupsNotServed.versions",
     "PriorityNotAllowed.quota",

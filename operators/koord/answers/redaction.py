@@ -139,6 +139,7 @@ NAMES: Final[Mapping[str, NameKind]] = {
             "QuotaUnknown.namespace",
             "QuotaUser.name",
             "ReservationUsage.by",
+            "RoomBackoff.namespace",
             "TimeLimitReached.pod",
             "TimeLimitTooLong.pod",
             "TooExpensive.pod",
