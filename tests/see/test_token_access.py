@@ -18,7 +18,15 @@ from tests.see.reviewer import Reviewer
 
 from koord.answers.reading import Reading, Target, TargetKind
 from koord.runtime import reviews
-from koord.runtime.reviews import AccessReviews, TokenHolder, TokenReviews, expiry_of
+from koord.runtime.reviews import (
+    ALLOWED_SECONDS,
+    REFUSED_SECONDS,
+    AccessReviews,
+    NoReview,
+    TokenHolder,
+    TokenReviews,
+    expiry_of,
+)
 from koord.see.app import BASE, Server
 from koord.see.limits import Limits
 from koord.see.rights import UserRights
@@ -320,3 +328,56 @@ async def test_everybody_may_come_at_once() -> None:
     reviewer.rights = {(user.username, "pods", spaces[0]) for user in users}
     seen = await asyncio.gather(*(rights.find(user, spaces) for user in users))
     assert {each.sight.namespaces for each in seen} == {frozenset(spaces[:1])}
+
+
+async def test_who_goes_on_asking_waits_for_no_review_of_a_token() -> None:
+    now = [100.0]
+    reviewer = Reviewer({"t": "ann"})
+    tokens = TokenReviews(reviewer, lambda: now[0])  # type: ignore[arg-type]
+    first = await tokens.find_user("t")
+    now[0] = 100 + ALLOWED_SECONDS * 0.7
+    del reviewer.users["t"]
+    assert await tokens.find_user("t") == first
+    await asyncio.sleep(0.01)
+    assert reviewer.asked["TokenReview"] == 2
+    # What the review says counts at once, before the first answer would have ended.
+    assert (await tokens.find_user("t")).value is None
+    now[0] += REFUSED_SECONDS * 0.9
+    assert (await tokens.find_user("t")).value is None
+    await asyncio.sleep(0.01)
+    assert reviewer.asked["TokenReview"] == 2, "a token that is no good is asked about ahead"
+
+
+async def test_a_renewal_that_fails_is_one_and_the_answer_counts_until_its_end() -> None:
+    now = [100.0]
+    reviewer = Reviewer({"t": "ann"})
+    tokens = TokenReviews(reviewer, lambda: now[0])  # type: ignore[arg-type]
+    await tokens.find_user("t")
+    reviewer.problem = "away"
+    now[0] += ALLOWED_SECONDS * 0.9
+    for _ in range(20):
+        assert (await tokens.find_user("t")).value is not None
+        await asyncio.sleep(0)
+    assert tokens.counts.failed == 1
+    now[0] = 100 + ALLOWED_SECONDS
+    with pytest.raises(NoReview):
+        await tokens.find_user("t")
+
+
+async def test_who_goes_on_asking_waits_for_no_review_of_rights() -> None:
+    now = [100.0]
+    reviewer = Reviewer(rights={("ann", "pods", "a")})
+    rights = UserRights(AccessReviews(reviewer, lambda: now[0]), lambda: now[0])  # type: ignore[arg-type]
+    ann, spaces = TokenHolder("ann"), ["a", "b"]
+    first = await rights.find(ann, spaces)
+    reviewer.rights = {("ann", "pods", "b")}
+    now[0] = first.until - 1
+    assert (await rights.find(ann, spaces)).sight == first.sight
+    await asyncio.sleep(0.01)
+    asked = reviewer.asked["SubjectAccessReview"]
+    now[0] = first.until
+    seen = await rights.find(ann, spaces)
+    assert seen.sight.namespaces == {"b"}
+    # Of the quotas of a namespace that she had no pods in nobody had asked.
+    assert reviewer.asked["SubjectAccessReview"] == asked + 1
+    assert seen.until > first.until

@@ -32,6 +32,9 @@ RIGHT_SECONDS: Final = 60.0
 """How long an answer about a right counts."""
 MOST_TOKENS: Final = 1024
 MOST_RIGHTS: Final = 16_384
+RENEWED_AFTER: Final = 2 / 3
+"""After this part of the time for which an answer counts, the next question has it asked for anew,
+and is answered from what is known: so nobody who goes on asking waits for a review."""
 AT_ONCE: Final = 16
 """Reviews that are under way at the same time."""
 MOST_WAITING: Final = 512
@@ -115,10 +118,11 @@ class PathRight:
 
 
 class Kept(NamedTuple, Generic[V]):
-    """An answer, and until when it counts, on the monotonic clock."""
+    """An answer, until when it counts, and when it is asked for anew, on the monotonic clock."""
 
     value: V
     until: float
+    renew_at: float = float("inf")
 
 
 @dataclass(slots=True)
@@ -169,15 +173,21 @@ class KeptAnswers(Generic[V]):
         kept = self.get(key)
         if kept is not None:
             self.counts.kept += 1
+            if kept.renew_at <= self._clock() and len(self._asked) < self._most_waiting:
+                # Once: after a failure it counts until its time is over.
+                self._kept[key] = kept._replace(renew_at=float("inf"))
+                self._begin(key, ask)
             return kept
-        task = self._asked.get(key)
-        if task is None:
-            if len(self._asked) >= self._most_waiting:
-                raise NoReview("too many reviews are asked for")
+        if key not in self._asked and len(self._asked) >= self._most_waiting:
+            raise NoReview("too many reviews are asked for")
+        self._begin(key, ask)
+        # Whoever goes away does not end it for the others.
+        return await asyncio.shield(self._asked[key])
+
+    def _begin(self, key: bytes, ask: Callable[[], Awaitable[tuple[V, float]]]) -> None:
+        if key not in self._asked:
             task = self._asked[key] = asyncio.ensure_future(self._ask(key, ask))
             task.add_done_callback(lambda done: self._forget(key, done))
-        # Whoever goes away does not end it for the others.
-        return await asyncio.shield(task)
 
     async def _ask(self, key: bytes, ask: Callable[[], Awaitable[tuple[V, float]]]) -> Kept[V]:
         async with self._turns:
@@ -188,7 +198,9 @@ class KeptAnswers(Generic[V]):
                 self.counts.failed += 1
                 raise NoReview(str(error)) from error
         self.counts.sent += 1
-        kept = Kept(value, asked_at + seconds)
+        # Of tokens that are no good it is asked only as often as their senders may.
+        renew_at = float("inf") if value is None else asked_at + RENEWED_AFTER * seconds
+        kept = Kept(value, asked_at + seconds, renew_at)
         self._kept[key] = kept
         self._kept.move_to_end(key)
         if len(self._kept) > self._most:

@@ -10,11 +10,20 @@ import re
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
 from koord.answers.redaction import Sight
-from koord.runtime.reviews import AccessReviews, Kept, ResourceRight, TokenHolder
+from koord.runtime.reviews import (
+    RENEWED_AFTER,
+    RIGHT_SECONDS,
+    AccessReviews,
+    Kept,
+    NoReview,
+    ResourceRight,
+    TokenHolder,
+)
 from koord.see.buckets import Buckets
 
 PODS: Final = ("", "pods")
@@ -31,6 +40,9 @@ NEW_BURST: Final = 1000
 """Namespaces that nobody has named, of which it is asked for one user or all of a crowd: with
 thousands of them, and of users, reviews of one tenant would keep others waiting."""
 MOST_SIGHTS: Final = 1024
+RENEWED_BEFORE: Final = RIGHT_SECONDS * (1 - RENEWED_AFTER) / 2
+"""So long before a sight ends its rights are asked about anew. By then those that end first are
+due, and those that are not due outlast it."""
 
 
 def is_name(text: str) -> bool:
@@ -47,6 +59,8 @@ class UserSight:
     namespaces: frozenset[str]
     is_complete: bool = True
     """Whether it was asked of all namespaces that matter."""
+    is_renewed: bool = False
+    """Whether its rights were asked about anew before it ends."""
 
 
 class UserRights:
@@ -65,6 +79,7 @@ class UserRights:
         self._clock = clock
         self._kept: OrderedDict[bytes, UserSight] = OrderedDict()
         self._new = Buckets(NEW_PER_SECOND, NEW_BURST, clock)
+        self._renewals: set[asyncio.Task[None]] = set()
 
     async def find(
         self, user: TokenHolder, namespaces: Iterable[str], first: Iterable[str] = ()
@@ -78,6 +93,7 @@ class UserRights:
         if kept is not None and self._clock() < kept.until:
             is_enough = kept.is_complete and wanted | needed <= kept.namespaces
             if kept.sight.namespaces is None or is_enough:
+                self._renew(user, kept)
                 return kept
         sight_now = await self._ask(user, wanted, needed)
         self._kept[user.digest] = sight_now
@@ -85,6 +101,20 @@ class UserRights:
         if len(self._kept) > MOST_SIGHTS:
             self._kept.popitem(last=False)
         return sight_now
+
+    def _renew(self, user: TokenHolder, kept: UserSight) -> None:
+        """Have the rights of a sight that ends soon asked about anew, once."""
+        if kept.is_renewed or self._clock() < kept.until - RENEWED_BEFORE:
+            return
+        self._kept[user.digest] = replace(kept, is_renewed=True)
+        task = asyncio.ensure_future(self._ask_ahead(user, kept.namespaces))
+        self._renewals.add(task)
+        task.add_done_callback(self._renewals.discard)
+
+    async def _ask_ahead(self, user: TokenHolder, namespaces: frozenset[str]) -> None:
+        """Have the reviews of rights renewed that are kept; who asks next has what they say."""
+        with suppress(NoReview):
+            await self._ask(user, namespaces, frozenset())
 
     async def _ask(
         self, user: TokenHolder, wanted: frozenset[str], needed: frozenset[str]
