@@ -30,6 +30,8 @@ RESTARTED_WHOLE = {"leaderworkerset.yaml"}
 FROM_OTHERS = {"volcano-job.yaml"}
 SAME_NAME = {"kubedl.yaml", "mpijob.yaml", "pytorchjob.yaml", "statefulset.yaml"}
 """Recipes whose lost pods come back under the same name."""
+NO_GANG = {"policy.yaml", "quotas.yaml", "sparkapplication.yaml"}
+"""Blocks that make no gang by themselves; those about Spark are run by the tests of the pages."""
 SLOW = {"jobset.yaml", "trainjob.yaml", "volcano-job.yaml", "waves.yaml"}
 """Recipes that only `-m slow` applies: a Job waits ten seconds before it replaces a pod."""
 
@@ -69,7 +71,7 @@ def placed_together(pods):
     "title",
     [
         pytest.param(title, marks=pytest.mark.slow) if title in SLOW else title
-        for title in sorted(BLOCKS.keys() - {"policy.yaml", *RESTARTED_WHOLE})
+        for title in sorted(BLOCKS.keys() - NO_GANG - RESTARTED_WHOLE)
     ],
 )
 def test_gang_of_a_recipe_starts_whole_and_heals(title, cluster, controllers):

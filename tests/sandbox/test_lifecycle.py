@@ -25,7 +25,8 @@ with Sandbox("owned", components=[]):
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         time.sleep(600)
     print("up", flush=True)
-    signal.pause()
+    while True:
+        time.sleep(0.1)  # a signal just before a longer wait would only be handled after it
 """
 
 

@@ -101,11 +101,11 @@ class QueueHints:
     """What a pod says to queues."""
 
     is_held: bool = False
-    retry: str = ""
-    """What its owner has written to have it tried again."""
     deadline: int | None = None
     """`activeDeadlineSeconds` of its spec: its kubelet ends it then."""
     terms: RunTerms = NO_TERMS
+    retry: str = ""
+    """What its owner has written to have it tried again."""
 
 
 NO_HINTS: Final = QueueHints()

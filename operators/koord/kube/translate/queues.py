@@ -31,10 +31,10 @@ class QueuePodReader(PodReader):
         if deadline is None and annotations.keys().isdisjoint(_READ):
             return None
         hints = QueueHints(
-            annotations.get(operators.QUEUE_HOLD) == "true",
-            annotations.get(operators.QUEUE_RETRY, "")[:MOST_RETRY],
-            None if deadline is None else min(max(deadline, 1), LONGEST_SECONDS),
-            make_run_terms(parse_run_settings(annotations, _ignore)),
+            is_held=annotations.get(operators.QUEUE_HOLD) == "true",
+            deadline=None if deadline is None else min(max(deadline, 1), LONGEST_SECONDS),
+            terms=make_run_terms(parse_run_settings(annotations, _ignore)),
+            retry=annotations.get(operators.QUEUE_RETRY, "")[:MOST_RETRY],
         )
         return None if hints == NO_HINTS else hints
 
